@@ -35,16 +35,12 @@ run: $(STAMP) ## every variant: compile, validate, measure, record, report (ARGS
 test: $(STAMP) ## all tests that this machine can run (ARGS="-k name")
 	@LAB_CACHE=$(CURDIR)/.lab-cache OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
-# What is counted: pyproject.toml. What is left without a GPU, and why: docs/why-trust-it.md. These tests are enough for it.
-COVERING = $(addprefix tests/cuda/test_,bandwidth.py experiments_on_gpu.py generation.py giving_up.py tune_on_gpu.py) \
-	$(addprefix tests/cpu/test_,experiment_rows.py experiments_cpu.py results.py) tests/ptx/test_waiting.py \
-	$(addprefix tests/test_,cuda_device.py engines.py energy.py experiments.py experiments_measured.py hold.py measure.py \
-		nothing_to_show.py provenance.py quality_ids.py ranges.py rival_engines.py standin_paths.py statistics.py tune.py tuning.py)
+# What is counted, and the tests that are enough for it: pyproject.toml. What is left without a GPU: docs/why-trust-it.md.
 coverage: export COVERAGE_FILE = $(CURDIR)/.coverage
 coverage: $(STAMP) ## lines of the CUDA path that no test executes (ARGS="-k name")
 	@$(PY) -m coverage erase
 	@LAB_CACHE=$(CURDIR)/.lab-cache OMP_NUM_THREADS=1 $(PY) -m coverage run \
-		-m pytest -n auto --dist loadfile --no-loadscope-reorder $(COVERING) $(ARGS)
+		-m pytest -n auto --dist loadfile --no-loadscope-reorder -m covers $(ARGS)
 	@$(PY) -m coverage combine -q && $(PY) -m coverage report
 
 soak: $(STAMP) ## all mutants by hand, 600 by operator, 300 of the validator, coverage of all variants, device=ptx, then kills, validations, bad inputs (ARGS="kills=20")

@@ -22,6 +22,6 @@ def _refuse(*_: Any, **__: Any) -> NoReturn:
     raise SystemExit(LINE)
 
 
-# Of both: pip asks for requirements and metadata first, and downloads every dependency before it builds.
+# Both: pip asks for requirements and metadata first, and downloads every dependency before it builds.
 get_requires_for_build_wheel = prepare_metadata_for_build_wheel = build_wheel = _refuse
 get_requires_for_build_sdist = build_sdist = _refuse

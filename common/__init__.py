@@ -6,4 +6,4 @@ stacks > model > cache > errors.
 
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]  # of the checkout: sources, yaml and committed records lie below it
+ROOT = Path(__file__).resolve().parents[1]  # root of the checkout: sources, yaml and committed records lie below it

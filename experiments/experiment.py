@@ -234,7 +234,7 @@ class Experiment(Setup):
             raise
         except LabError as error:
             self.left_out.append(f"Left out: {name}: {error}")
-        except Exception as error:  # of a kernel, a library or another engine
+        except Exception as error:  # from a kernel, a library or another engine
             self.left_out.append(f"Left out: {name}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
         finally:
             self._took.append(budget.clock() - began)

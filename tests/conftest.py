@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cubins import Nvrtc
 
 gc.disable()  # until all is imported and collected, none of which becomes garbage: pytest_runtestloop
-for passed in ("ARGS", "MAKEFLAGS", "MAKELEVEL"):  # of `make test ARGS=...`, which a `make` in a test would take
+for passed in ("ARGS", "MAKEFLAGS", "MAKELEVEL"):  # set by `make test ARGS=...`, which a `make` in a test would take
     os.environ.pop(passed, None)
 SEED = pytest.StashKey[int]()
 

@@ -13,7 +13,7 @@ from common.model.layout import Layout
 from common.model.shapes import Model
 
 LANES, TILE = 8, 8
-REGIONS = {"mail": ("2", "taps"), "best": ("4", "max_blocks", "2")}  # of scratch
+REGIONS = {"mail": ("2", "taps"), "best": ("4", "max_blocks", "2")}  # regions of scratch
 
 
 def dot(matrix: np.ndarray, x: np.ndarray) -> np.ndarray:

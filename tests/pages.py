@@ -87,7 +87,7 @@ class Page:
         if path:
             with open(path, "a") as file:
                 file.write(text)
-            if "/" in path:  # of the lab
+            if "/" in path:  # a module of the lab
                 self.added = True
                 read_catalog.cache_clear()
         elif language == "python":

@@ -12,7 +12,7 @@ SIZES = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "vocab_si
 GROUP = 32
 
 Tensors = dict[str, torch.Tensor]
-Parts = Tensors  # of a matrix, by the last part of their names
+Parts = Tensors  # tensors of a matrix, by the last part of their names
 Maker = Callable[[int, int, torch.Generator], tuple[Parts, torch.Tensor]]  # rows, columns -> parts, weights in float64
 
 

@@ -144,7 +144,7 @@ def test_what_a_search_found_for_this_gpu_goes_before_records(best, tmp_path):
     assert (stack.name, stack.variants) == ("tuned_here", ("warp_split",))
     catalog = read_catalog(tmp_path)
     assert choose_stacks(catalog, "tuned_here", None, {}, 256) == (stack,)
-    assert "tuned_here" not in catalog.stacks  # of another block size, nothing that takes all stacks could run
+    assert "tuned_here" not in catalog.stacks  # another block size: nothing that takes all stacks could run
     assert stack.knobs["warp_split"] == {"producers": 1, "consumers": 7}
 
 

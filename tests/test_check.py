@@ -166,7 +166,7 @@ def test_twenty_times_the_error_of_fp32_is_found(seed):
     want = Reference(MODEL, layout, weights).step(*step)[tap]
     runs = [Reference(MODEL, layout, weights, torch.float32, pieces).step(*step)[tap] for pieces in (1, 2, 3, 4)]
     error = max(2.0**-24 * float(want.abs().max()), *(float((run - want).abs().max()) for run in runs))
-    at = layout.tap(*tap).offset  # of its first element
+    at = layout.tap(*tap).offset  # its first element
     away = 20 * error if clean[at] >= want[0] else -20 * error
     scratch = session.scratch
     session.scratch = lambda: scratch().index_add(0, torch.tensor([at]), torch.tensor([away]))

@@ -10,6 +10,8 @@ from common.devices.cuda import STATIC_SHARED, CudaDevice, CudaProgram, CudaSess
 from common.errors import Refused
 from common.model.layout import Layout
 
+pytestmark = pytest.mark.covers
+
 KERNEL = SimpleNamespace(
     kernel=SimpleNamespace(ptr=0), max_dynamic_shared_size_bytes=STATIC_SHARED, num_regs=32, shared_size_bytes=0,
     local_size_bytes=0,

@@ -9,6 +9,8 @@ import pytest
 from experiments.suite import energy
 from experiments.suite.energy import AVERAGE, PERIOD, average, joules, settled
 
+pytestmark = pytest.mark.covers
+
 
 def test_energy_is_the_area_below_power():
     assert joules([(0.0, 100.0), (1.0, 200.0), (3.0, 200.0)]) == 150 + 400

@@ -8,6 +8,8 @@ import pytest
 from experiments.engines import race
 from experiments.engines.race import RUNS, WARM_UPS, Answer, Workload, timed
 
+pytestmark = pytest.mark.covers
+
 
 def workload(monkeypatch, device: str) -> Workload:
     monkeypatch.setattr(Workload, "device", device)

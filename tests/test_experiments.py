@@ -32,6 +32,8 @@ from experiments.tables.progress import Quiet
 from experiments.tables.result_table import COUNTED, ResultTable, record_result
 from experiments.timing.effects import interaction, main_effect, shapley, subsets
 
+pytestmark = pytest.mark.covers
+
 # a saves 10, b saves 20, both together 40: 10 more than the sum
 TIMES = {frozenset(): 100.0, frozenset("a"): 90.0, frozenset("b"): 80.0, frozenset("ab"): 60.0}
 

@@ -13,6 +13,8 @@ from experiments.suite import answer, find, roofline
 from experiments.tables.progress import Progress
 from experiments.tables.result_table import MEASURED
 
+pytestmark = pytest.mark.covers
+
 
 class Measured(Experiment):
     """An experiment with given GPU measurements."""

@@ -39,7 +39,7 @@ def test_a_stop_id_is_an_id(tmp_path, name, eos):
 
 
 HELLO = [{"role": "user", "content": "hello"}]
-FILES = {  # of a tokenizer, with what they hold; None: there is no such file
+FILES = {  # files of a tokenizer, with what they hold; None: there is no such file
     "tokenizer_config.json": (
         "[]",
         "5",

@@ -9,6 +9,8 @@ import pytest
 from common.devices.hold import PER_LAUNCH, QUEUE, Hold
 from common.errors import Refused
 
+pytestmark = pytest.mark.covers
+
 RUNS = 2_000  # nanoseconds of a launch on the GPU
 
 

@@ -48,7 +48,7 @@ def resolve(tmp_path_factory: pytest.TempPathFactory) -> Resolve:
     return run
 
 
-CPU_BUILD = "torch-2.13.0+cpu"  # of constraints.txt: named as on PyTorch's index, which is not used
+CPU_BUILD = "torch-2.13.0+cpu"  # the one in constraints.txt: named as on PyTorch's index, which is not used
 CPU_NEEDS = ("filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "typing-extensions")
 
 

@@ -64,7 +64,7 @@ def test_what_says_nothing_of_the_arithmetic_is_taken(tmp_path: Path) -> None:
         ("is_encoder_decoder", True),
         ("use_mrope", True),
         ("auto_map", {"AutoModelForCausalLM": "modeling.Model"}),
-        ("layer_types", ["full_attention"] * 3),  # of two layers
+        ("layer_types", ["full_attention"] * 3),  # there are two layers
     ],
 )
 def test_what_may_change_it_is_refused_by_name(key: str, value: Any, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from common.model.shapes import Model
 from experiments.timing.bandwidth import Ceiling
 from experiments.timing.measure import REPEATS, Kernel, Measurement, measure
 
+pytestmark = pytest.mark.covers
+
 MODEL = Model("made_up", 64, 128, 2, 4, 2, 16, 256, 512, 1e6, 1e-6, True)
 TIMING = Timing(warmup=20, steps=8, rounds=12, max_rounds=60, interval=0.5, tokens=32, positions=None, ladder=(1, 10))
 CEILING = Ceiling("128-bit loads", best=1e12, median=0.9e12, size=1 << 30, last_level_cache=0, seconds=(1e-3,))
@@ -71,7 +73,7 @@ def test_columns_are_in_the_units_of_their_names():
     child = measure_pair(Machine(0), child=0.5e-3)
     shown = child.columns()
     assert (shown["position"], shown["tokens"], shown["us a token"], shown["+- %"]) == (10, 8, 500, 0)
-    assert shown["GB/s"] == shown["% of read ceiling"] * 10  # of a ceiling of 1000 GB/s
+    assert shown["GB/s"] == shown["% of read ceiling"] * 10  # the ceiling is 1000 GB/s
     assert shown["against parent"] == "FASTER"
     assert "marks" not in shown
     marked = dataclasses.replace(child, marks=("throttled (power cap) in 1 of 2 rounds", "1 other process(es)"))

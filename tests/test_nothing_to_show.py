@@ -10,6 +10,8 @@ from common.config.resolve import check_positions
 from common.errors import LabError
 from experiments.__main__ import main
 
+pytestmark = pytest.mark.covers
+
 
 @pytest.mark.parametrize(
     ("argv", "said"),

@@ -20,6 +20,8 @@ from common.errors import LabError
 from common.record import provenance
 from common.record.provenance import code_sha
 
+pytestmark = pytest.mark.covers
+
 
 def commit(folder: Path) -> str:
     def run(*words: str) -> str:

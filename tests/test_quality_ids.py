@@ -9,6 +9,8 @@ from common.config.section import Section
 from common.errors import LabError
 from experiments.suite.quality import given_ids
 
+pytestmark = pytest.mark.covers
+
 
 @pytest.fixture
 def ids(tiny, tmp_path, seed):

@@ -131,7 +131,7 @@ def test_a_lost_tensor_and_a_wrong_dtype_are_refused(tmp_path: Path, seed):
     refused(tmp_path / "model", "lacks tensor model.layers.0.self_attn.q_proj.weight", cache=tmp_path / "cache")
 
 
-Change = Callable[[dict[str, torch.Tensor], dict[str, Any]], None]  # of tensors, and of a config.json
+Change = Callable[[dict[str, torch.Tensor], dict[str, Any]], None]  # changes tensors, and a config.json
 
 
 def edit(folder: Path, change: Change) -> None:
@@ -155,7 +155,7 @@ def test_the_same_bytes_under_two_configurations_are_two_weights(order, tmp_path
     scales = load_file(tmp_path / "first" / "model.safetensors")[name.replace("weight", "scales")].double()
     assert torch.equal(read["gptq"], meant[name])
     assert torch.equal(read["gptq_v2"], meant[name] + scales.T.repeat_interleave(GROUP, 1))
-    assert len(shas) == 2  # of records and references, too
+    assert len(shas) == 2  # so those of records and references differ, too
 
 
 def fp16_scales(stored: dict[str, torch.Tensor], config: dict[str, Any]) -> None:
@@ -199,7 +199,7 @@ def as_transformers_writes(stored: dict[str, torch.Tensor], config: dict[str, An
     [
         *((layout, as_transformers_writes, None) for layout in LAYOUTS),
         ("awq", said(version="GEMM"), None),
-        ("gptq", said(desc_act=True), None),  # of a group at a time: no column is elsewhere
+        ("gptq", said(desc_act=True), None),  # a group at a time: no column is elsewhere
         ("gptq", buffers, None),
         ("int4 by group", fp16_scales, "int4:32:fp16"),
         ("fp8 by row", fp16_scales, "fp8:fp16"),

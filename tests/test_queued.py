@@ -77,7 +77,7 @@ def test_a_fault_of_queued_steps_is_found(seed):
 def test_steps_of_several_tokens(fault, seed):
     """A step that accepts a prompt of three ids, and chooses the token behind it."""
     weights, random = random_weights(MODEL, seed), torch.Generator().manual_seed(seed)
-    starts = list(drawn([Start(5, given=3)] * 4, Layout(MODEL), weights, random))  # of one, two choices may be equal
+    starts = list(drawn([Start(5, given=3)] * 4, Layout(MODEL), weights, random))  # with one, two choices may be equal
     for name in ("", fault):
         session = FakeSession(MODEL, weights, name, tokens=3)
         reference = ReferenceSteps(MODEL, session.layout, weights)

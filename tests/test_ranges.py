@@ -12,6 +12,8 @@ import pytest
 from common.devices.nvtx import annotate, title
 from common.errors import LabError
 
+pytestmark = pytest.mark.covers
+
 HERE = Path(__file__).parent
 
 PROGRAM = """

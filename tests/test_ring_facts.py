@@ -45,8 +45,8 @@ def test_tensor_rows_multiply_128_weights_by_an_instruction(nvrtc):
     (lanes,) = nvrtc.resources(Composed(names[:-1]).source(QWEN), "decode", ("sm_90",))
     assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)
     assert own.registers <= 168, "9 warps, of which 12 are counted, have 65,536"
-    warps, rows = 8, {QWEN.hidden: 8, QWEN.heads * QWEN.head_dim: 4, QWEN.intermediate: 2}  # of a row's elements
-    inputs = [QWEN.hidden] * 3 + [QWEN.heads * QWEN.head_dim, QWEN.intermediate]  # of qkv, gate and up, and the head
+    warps, rows = 8, {QWEN.hidden: 8, QWEN.heads * QWEN.head_dim: 4, QWEN.intermediate: 2}  # by elements of a row
+    inputs = [QWEN.hidden] * 3 + [QWEN.heads * QWEN.head_dim, QWEN.intermediate]  # qkv, gate and up, and the head
     (once,) = nvrtc.resources(Composed(names, {"tiles": 1}).source(QWEN), "decode", ("sm_90",))
     assert once.count("HMMA") == sum(rows[k] * k // warps // 128 for k in inputs)
     assert own.count("HMMA") == 3 * once.count("HMMA"), "of a pair of tiles, and of one that is left"

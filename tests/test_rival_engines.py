@@ -22,9 +22,11 @@ from experiments.engines.arms import ARMS, Arm
 from experiments.engines.race import Answer, Ran, Run, Workload
 from experiments.suite import rivals
 
-SEED = 11  # of weights: a near tie of two logits would make an engine in float32 choose another id
+pytestmark = pytest.mark.covers
+
+SEED = 11  # for weights: a near tie of two logits would make an engine in float32 choose another id
 PROMPTS, TOKENS = ((5,), (5, 6, 7, 8, 9)), 3
-# Of each family one whose heads and groups are no powers of two, without a tie, and with other constants.
+# One of each family whose heads and groups are no powers of two, without a tie, and with other constants.
 HOSTILE = {
     "qwen3": Model("hostile qwen3", 72, 104, 1, 6, 2, 24, 131, 40, 5e5, 1e-5, False),
     "llama": Model(

@@ -48,7 +48,7 @@ def test_a_scale_must_be_the_smallest():
     form, want = read_kv_format("int8"), torch.tensor([127.0, *[0.0] * 7], dtype=torch.float64)
     for scale, first, legal in ((1, 255, True), (2, 128 + 64, False), (1 + 2**-6, 128 + 125, False), (0.5, 255, False)):
         assert (row_error(form, row("int8", [first, *[128] * 7], scale), want).max() == 0) == legal, scale
-    assert row_error(form, row("int8", [128] * 8, 1), 0 * want).max() == 0  # of nothing
+    assert row_error(form, row("int8", [128] * 8, 1), 0 * want).max() == 0  # nothing was rounded
 
 
 def test_a_number_half_way_is_even_by_hand():
@@ -89,7 +89,7 @@ def test_a_row_accepts_its_own_rounding_and_not_its_neighbor(kind, seed):
     form, random = read_kv_format(kind), torch.Generator().manual_seed(seed)
     want = torch.randn(200, 40, generator=random).double() * 2.0 ** torch.randint(-30, 30, (200, 1), generator=random)
     rows = form.encode(want)
-    rounding = want.abs().amax(1, keepdim=True) * 2**-22  # of fp32, in which numbers are rounded
+    rounding = want.abs().amax(1, keepdim=True) * 2**-22  # fp32's, in which numbers are rounded
     assert (row_error(form, rows, want) <= rounding).all()
     words = rows.view(torch.uint8).clone()
     words[:, 7] ^= 1  # the number below or above

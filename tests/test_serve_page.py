@@ -14,7 +14,7 @@ from fake_engine import SLOW, following, text_of
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from serving import Running, serving
 
-PATIENCE_MS = 120_000  # of every wait: a busy machine may stand still for a minute
+PATIENCE_MS = 120_000  # for every wait: a busy machine may stand still for a minute
 expect.set_options(timeout=PATIENCE_MS)
 OPTIONS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-sync"
 
@@ -41,7 +41,7 @@ def opened(browser: Browser, address: str, width: int) -> tuple[Page, list[str]]
     page.on("request", lambda request: loaded.append(request.url))
     page.on("pageerror", lambda error: loaded.append(f"error: {error}"))
     page.goto(address)
-    expect(page.locator("#about")).to_have_text("fake on host, 256 positions")
+    expect(page.locator("#about")).to_have_text("fake on ptx, 256 positions")
     return page, loaded
 
 
@@ -81,7 +81,7 @@ def test_a_chat_by_keyboard_alone(browser, server: Running, width):
     expect(page.locator("#stages svg text")).to_have_text(["embed", "qkv", "attention"])
     expect(page.locator("#stages rect.work")).to_have_count(6)
     expect(page.locator("#stages")).to_contain_text("These are not times.")
-    expect(page.locator("#stages")).to_contain_text("vec128, fake, position 132")  # of the last token
+    expect(page.locator("#stages")).to_contain_text("vec128, fake, position 132")  # where the last token is
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the screen"
     assert {re.sub(r"(?<=\d)/.*", "", url) for url in loaded} == {server.address}, "nothing comes from elsewhere"
     page.close()
@@ -201,7 +201,7 @@ def test_what_was_kept_wrongly_is_left_out(browser, server: Running):
     for kept in KEPT:
         page.evaluate("kept => sessionStorage.setItem('lab-state', kept)", kept)
         page.reload()
-        expect(page.locator("#about")).to_have_text("fake on host, 256 positions")
+        expect(page.locator("#about")).to_have_text("fake on ptx, 256 positions")
         expect(page.locator("#tokens")).to_have_value("64")
         expect(page.locator("#log li")).to_have_count(0)
     assert not [line for line in loaded if line.startswith("error")]

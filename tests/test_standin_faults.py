@@ -20,7 +20,7 @@ from common.record.store import Store
 pytestmark = pytest.mark.cpu
 SHORT = ["timing.rounds=8", "timing.max_rounds=8", "timing.steps=1", "timing.warmup=1", "timing.tokens=1"]
 PARENTS = ["", "redundant_rmsnorm"]
-LIMIT_S = 30  # of one stack, for machines that do much else; its kernels are compiled before
+LIMIT_S = 30  # for one stack, on machines that do much else; its kernels are compiled before
 SOON = {
     "vec128": ("trap", "CRASHED", "cudaErrorLaunchFailure: unspecified launch failure"),
     "fused_head": ("trap@45", "CRASHED", "cudaErrorLaunchFailure"),  # it is being timed then

@@ -129,7 +129,7 @@ def test_memory_that_is_freed_while_another_stream_uses_it_has_been_given_away(c
     with cupy.cuda.Stream(non_blocking=True) as stream:
         read(data, np.uint64(256), np.uint32(1), result)
         del data
-        cupy.zeros(1024, cupy.uint32)  # of this stream's own memory
+        cupy.zeros(1024, cupy.uint32)  # this stream's own memory
     freed = r"memory that was freed at .*test_standin_gpu.py:\d+ while read_all of .*test_standin_gpu.py:\d+ may still"
     for use in (lambda: cupy.zeros(9, cupy.uint32), lambda: cupy.asarray(np.zeros(2048)), lambda: words(cupy)):
         with pytest.raises(misuse, match=freed):

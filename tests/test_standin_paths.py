@@ -18,7 +18,7 @@ from common.validate.snapshot import Snapshot, bit_differences
 from experiments.timing.bandwidth import Memory
 from experiments.timing.exchange import NOTHING, Exchange
 
-pytestmark = pytest.mark.cpu
+pytestmark = [pytest.mark.cpu, pytest.mark.covers]
 SHORT = {"timing.rounds": 8, "timing.max_rounds": 8, "timing.steps": 1, "timing.warmup": 1, "timing.tokens": 1}
 
 

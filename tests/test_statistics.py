@@ -19,6 +19,8 @@ from experiments.timing.statistics import (
     unpaired,
 )
 
+pytestmark = pytest.mark.covers
+
 PAIRS = 50
 
 

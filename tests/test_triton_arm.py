@@ -30,7 +30,7 @@ from experiments.engines.triton_arm import steps
 from experiments.engines.triton_arm.session import TritonSession
 from experiments.engines.triton_arm.steps import INTERPRETED, Launch, Tiles, TritonStep, kernels
 
-SEED = 11  # of weights and scenarios: a near tie of two logits would make a float32 engine choose another id
+SEED = 11  # for weights and scenarios: a near tie of two logits would make a float32 engine choose another id
 PROMPT = (5, 6, 7)
 GROUPS_OF_3 = Model("groups of 3", 72, 104, 1, 6, 2, 24, 131, 40, 5e5, 1e-5, False)
 STARTS = (Start(GROUPS_OF_3.positions - 1), Start(15, steps=2, given=2))

@@ -14,6 +14,8 @@ from experiments.tables.progress import Progress
 from experiments.tuning.search import Outcome
 from experiments.tuning.space import Candidate
 
+pytestmark = pytest.mark.covers
+
 
 @pytest.fixture
 def experiment(configured, tmp_path: Path, cpu_cache):

@@ -15,6 +15,8 @@ from experiments.tuning.search import Outcome, Search
 from experiments.tuning.space import Candidate, Space, order
 from experiments.tuning.strategies import importances, strategy
 
+pytestmark = pytest.mark.covers
+
 SPACE = ("fused_head", "head_split", "redundant_rmsnorm", "smem_cache", "split_kv", "vec128")
 BLOCKS = 132
 

@@ -25,7 +25,7 @@ GAINS = (  # stack, what waits after the loads of gains (A: a barrier, L: polls)
     ("vec128 joint_heads folded_norm by_value", "ALLLL", 64),
     ("joint_heads by_value bulk_ring columns", "LL", 128),
 )
-SHARED, OPT_IN, REGISTERS = 48 << 10, 227 << 10, 65536  # of a block; of one that asks for it; of a multiprocessor
+SHARED, OPT_IN, REGISTERS = 48 << 10, 227 << 10, 65536  # per block; per block that asks for it; per multiprocessor
 
 
 def no_spills(nvrtc, source, archs) -> None:

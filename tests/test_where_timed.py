@@ -26,7 +26,7 @@ from experiments.timing.measure import REPEATS, Kernel
 pytestmark = pytest.mark.cpu
 STEPS, ROUNDS = 2, 2
 WARMUP = 1  # runs of STEPS steps before the first round
-SIGN = 0x8000  # of a bf16
+SIGN = 0x8000  # the sign bit of a bf16
 
 
 @dataclass(frozen=True)

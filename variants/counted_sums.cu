@@ -15,8 +15,8 @@ template <class Base> struct CountedSums : Base {
   using Self = typename Base::Self;
 
   struct Shared : Base::Shared {
-    alignas(16) float attended[model::query]; // of this block's heads
-    float sum[model::hidden];                 // of o_proj, all rows
+    alignas(16) float attended[model::query]; // for this block's heads
+    float sum[model::hidden];                 // o_proj's, all rows
   };
 
   // The rows of o_proj are divided into parts. A part and a head have a block; with fewer blocks than heads there is
@@ -40,8 +40,8 @@ template <class Base> struct CountedSums : Base {
     for (int head = first_head(); head < model::heads; head += gridDim.x) add_head(c, layer, head);
   }
 
-  // The columns of one head in the lanes of a warp, as they divide a head; so many rows at once that each pair of lanes
-  // of a row ends with the sum of one.
+  // The columns of one head in the lanes of a warp, as they divide a head; so many rows at once that each pair of a
+  // row's lanes ends with the sum of one.
   static DEVICE void add_head(const Context &c, int layer, int head) {
     const auto job = Self::template job<Stage::o_proj>(c, layer);
     using Row = typename decltype(job)::Row;

@@ -16,7 +16,7 @@ template <class Base> struct JointHeads : Base {
   struct Shared : Base::Shared {
     alignas(16) Head head[2]; // query, key
     alignas(16) float query[model::head_dim];
-    alignas(16) EntryUnit key[entry_units], value[entry_units]; // of the token
+    alignas(16) EntryUnit key[entry_units], value[entry_units]; // the token's own
   };
 
   static DEVICE void qk_norm_rope(const Context &, int) {} // its work is in `prepare`

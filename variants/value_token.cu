@@ -13,7 +13,7 @@ template <class Base> struct ValueToken : Base {
   struct Shared : Base::Shared {
     alignas(16) float final_normalized[model::hidden], angles[model::head_dim];
     Best candidate[block_warps];
-    unsigned token; // of the next step
+    unsigned token; // the next step's
   };
 
   // The order of steps. Results of stages travel by mail, which makes unwritten what the next step polls; the choice of

@@ -29,7 +29,7 @@ DETAILED = re.compile(r"U?(LD(?!C)|ST|ATOM|RED|BLK|TMA|CCTL|MEMBAR|FENCE|BAR|SYN
 # A cubin with that reservation carries this section.
 RESERVED_SHARED, RESERVED_SECTION = 1024, b".nv.shared.reserved"
 
-TOOLKIT = "/usr/local/cuda/bin"  # of a CUDA toolkit that is not on PATH
+TOOLKIT = "/usr/local/cuda/bin"  # where a CUDA toolkit that is not on PATH is
 
 SECTION = re.compile(r"^\s*\.section\s+\.text\.([^\s,]+),.*$", re.MULTILINE)
 USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")

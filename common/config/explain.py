@@ -18,7 +18,7 @@ from common.stacks.catalog import read_catalog
 def explain(error: Exception, config_name: str, arguments: Sequence[str], root: Path) -> LabError:
     """An error of Hydra or OmegaConf as a LabError with cause and remedy."""
     message, broken = str(error), read_catalog(root).broken
-    if isinstance(error.__cause__, LabError):  # of a resolver
+    if isinstance(error.__cause__, LabError):  # raised by a resolver
         return error.__cause__
     for name in _chosen(arguments):  # a broken variant's keys are unknown: its own error comes first
         if name in broken:

@@ -10,7 +10,7 @@ from common.devices import cuda_memory
 from common.devices.unwritten import NOT_WRITTEN, pattern, repeat
 
 Element = tuple[tuple[int, ...], float, float]  # index, value there, expected value
-SIGNLESS, INFINITY = 0x7FFF, 0x7F80  # of bf16: all bits but the sign; words above infinity's are NaN
+SIGNLESS, INFINITY = 0x7FFF, 0x7F80  # bf16: all bits but the sign; words above infinity's are NaN
 
 
 class KvCache:

@@ -88,7 +88,7 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
   // The same, each element times its gain; the warp's part of the sum of the squares before that. Gains are loaded
   // before the elements, which may not have arrived.
   template <class From> DEVICE float take_and_scale(const Context &c, const From &from, const Weight *gains) {
-    constexpr int loads = width / 8; // of the gains of a packet
+    constexpr int loads = width / 8; // for the gains of a packet
     Packet<16> gain[Lanes::each * loads] = {};
     UNROLL
     for (int p = 0; p < Lanes::each * loads; ++p)
@@ -119,7 +119,7 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
   static DEVICE void multiply(const ColumnInput (&x)[Inputs], int count, At row, float *part, int apart) {
     constexpr int of_lane = fewer(Lanes::group, Inputs < 6 ? 6 / Inputs : 1); // rows at most, for their sums' registers
     constexpr int most = Lanes::rows * of_lane, turns = (Often + most - 1) / most;
-    constexpr int at_once = (Often + turns - 1) / turns, sums = (at_once + Lanes::rows - 1) / Lanes::rows; // of a lane
+    constexpr int at_once = (Often + turns - 1) / turns, sums = (at_once + Lanes::rows - 1) / Lanes::rows; // per lane
     if (sums > 1 && count == Often) { // so the compiler knows every row
       ROLLED
       for (int i = 0; i < Often; i += sums * Lanes::rows) some<sums>(x, i, Often, row, part, apart);
@@ -206,7 +206,7 @@ DEVICE void multiply_tiles(const Context &c, const In (&x)[Inputs], Place &place
 
 // What a block knows of a job before its input arrives: divisions, and loads from shared memory.
 template <class Self, class Job> struct Known : Self::template Rows<Job> {
-  Place<Self::slots> place; // of the next tile
+  Place<Self::slots> place; // the next tile's
   unsigned batch;           // the next one
   DEVICE Known(const Context &c, const Job &job)
       : Self::template Rows<Job>(job), place(shared<Self>(c).tile[int(threadIdx.x)]),

@@ -14,11 +14,11 @@ template <class Format> struct Entries {
   using Row = ::Row<Format, model::head_dim>;
   static constexpr int units = Row::bytes / 4;
   static constexpr float most = Format::real ? 448 : 127; // the largest number
-  static constexpr float least = 0x1p-100f;               // of a row that is not 0: its scale can be divided by
+  static constexpr float least = 0x1p-100f;               // in a row that is not 0: its scale can be divided by
 
   // The smallest scale with which no number is out of range, and that of nothing 1. NaN and Inf stay what they are.
   static DEVICE float scale(const float *x) {
-    int bits = 0; // of the largest magnitude, in which NaN is larger than any number
+    int bits = 0; // the largest magnitude's, in which NaN is larger than any number
     for (int i = lane(); i < model::head_dim; i += 32) {
       const int magnitude = int(__float_as_uint(x[i]) & 0x7fffffffu);
       bits = magnitude > bits ? magnitude : bits;

@@ -29,8 +29,8 @@ template <Stage S> DEVICE void send(const Context &c, int layer, int i, float va
 }
 
 // Waits for `Packets` times four neighbouring elements: those from element i on, in runs as load_floats has them, as
-// far as they are below `end`. Nothing else is ordered: no other access may rely on their arrival. Called by any number
-// of threads; a line costs a request of every warp that polls it, so lanes that are neighbours poll neighbours.
+// far as they are below `end`. Nothing else is ordered: no other access may rely on their arrival. Any number of
+// threads may call it; a line costs a request of every warp that polls it, so neighbouring lanes poll neighbours.
 template <Stage S, int Run, int Apart, int Packets>
 DEVICE void arrive_by_value(const Context &c, int layer, int i, int end, Packet<16> (&to)[Packets]) {
   const auto at = [=](int p) { return i + in_runs<Run, Apart>(4 * p); };

@@ -13,7 +13,7 @@ template <Stage S> DEVICE const Weight *gains(const Context &c, int layer) {
 // block's threads. Called by all threads of the block.
 template <class Self, Stage S, class Out> DEVICE void rmsnorm(const Context &c, int layer, Out out) {
   constexpr int width = Self::load_bytes / 2, stride = block_threads * width;
-  constexpr int packets = (model::hidden + stride - 1) / stride; // of a thread
+  constexpr int packets = (model::hidden + stride - 1) / stride; // per thread
   const auto x = Self::template stream<S, width>(c, layer);
   const auto at = [](int p) { return int(threadIdx.x) * width + p * stride; };
   Packet<2 * width> gain[packets] = {};

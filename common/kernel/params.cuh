@@ -20,10 +20,10 @@ struct Buffers {
 // The arguments of one step, the same in every thread of a block.
 struct Context : Buffers {
   void *shared;
-  int position; // of the token this step decodes
+  int position; // where the token of this step is
   int token;
-  unsigned turn;  // of this step; 0 unless a variant counts them
-  int number = 0; // of the token in a step of several
+  unsigned turn;  // this step's; 0 unless a variant counts them
+  int number = 0; // index of the token in a step of several
 };
 
 // The block's shared memory: the members that the stages need, and those that each variant of the stack adds.

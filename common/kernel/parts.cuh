@@ -1,8 +1,8 @@
 // Split softmax: by tiles in a warp, by the warps of a block, and by several blocks, whose parts travel by value.
 //
 // The parts of blocks have a double buffer, for even and for odd turns, as the mail has. Their number changes with the
-// position, so all words of the next turn are reset to `unwritten` in every step, whichever block wrote them; the order
-// of two steps lies between.
+// position, so all words of the next turn are reset to `unwritten` in every step, whichever block wrote them: two steps
+// are ordered.
 #pragma once
 #include "attention.cuh"
 #include "mail.cuh"
@@ -10,7 +10,7 @@
 
 constexpr int head_group = model::heads / model::kv_heads; // query heads that share a KV head
 constexpr int part_size = model::head_dim + 4;             // values; a packet: maximum, sum
-constexpr int most_parts = scratch_at::parts_size / (model::layers * model::heads * part_size); // of a head
+constexpr int most_parts = scratch_at::parts_size / (model::layers * model::heads * part_size); // per head
 
 // The work of a block at one time: heads of one KV head, whose cache is copied once, and the positions from `begin` to
 // `end` - 1, all before the token's. The last part has the token itself, too.

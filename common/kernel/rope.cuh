@@ -42,7 +42,7 @@ DEVICE float load_gain(const float *gain) { return *gain; }
 template <class Gain, class Out>
 DEVICE void head_norm_rope(const float *x, const Gain *gain, const float *cosines, Out out) {
   const float *sines = cosines + rope_pairs;
-  constexpr int pairs = (rope_pairs + 31) / 32; // of a lane
+  constexpr int pairs = (rope_pairs + 31) / 32; // per lane
   float a[pairs] = {}, b[pairs] = {}, gain_a[pairs] = {}, gain_b[pairs] = {};
   float cosine[pairs] = {}, sine[pairs] = {}, sum = 0;
   UNROLL

@@ -1,6 +1,6 @@
 // Rows of 8- or 4-bit weights with scales: int8, int4, and fp8 (e4m3). A weight is scale * (number - zero point); both
-// belong to a group of neighbouring columns. A row has its numbers, those of 8 bits in their order and of eight columns
-// of 4 bits first those of the even ones in a word, so that a pair is 16 bits apart; then, from a multiple of 16 bytes
+// belong to a group of neighbouring columns. A row has its numbers, those of 8 bits in their order; a word has eight
+// columns of 4 bits, the even ones first, so that a pair is 16 bits apart. Then, from a multiple of 16 bytes
 // on, for each group the scale in 16 bits, or, with zero points, a word whose upper half is the scale and whose lower
 // half the zero point. Signed integers without zero points are stored with half of their range added.
 #pragma once

@@ -14,10 +14,10 @@
 
 constexpr int bits_of(unsigned n) { return n == 0 ? 0 : 1 + bits_of(n / 2); }
 
-constexpr unsigned addends = model::heads; // of a word
+constexpr unsigned addends = model::heads; // addends per word
 constexpr int count_bits = bits_of(addends), sum_at = 2 * count_bits;
 constexpr unsigned count_mask = (1u << count_bits) - 1;
-constexpr float units = 4294967296.0f; // of 1
+constexpr float units = 4294967296.0f; // in 1.0
 // The largest addend: all of them fill half of the sum's range.
 constexpr float addend_limit = float(1ull << (62 - sum_at)) / units / addends;
 

@@ -7,10 +7,10 @@
 // multiplied at once where each is one product. The columns of a product are rows of weights, or pieces of rows; its
 // rows are the terms that belong to a piece.
 template <int K, int Often, int Together> struct TensorInput {
-  static constexpr int rows = Often > 4 ? 8 : Often > 2 ? 4 : 2, pieces = 8 / rows; // of a product
+  static constexpr int rows = Often > 4 ? 8 : Often > 2 ? 4 : 2, pieces = 8 / rows; // per product
   static constexpr int wide = pieces == 4 ? 2 : 1; // lines of a row that a product has at once, a half of each
-  static constexpr int lines = (K + wide * line * block_warps - 1) / (wide * line * block_warps); // of a lane
-  static constexpr int columns = lines * wide * line;                                             // of a warp
+  static constexpr int lines = (K + wide * line * block_warps - 1) / (wide * line * block_warps); // per lane
+  static constexpr int columns = lines * wide * line;                                             // per warp
   static constexpr int both = pieces == 1 ? 2 : 1;           // products: each half of a line is in one
   static constexpr int mine = (columns / 32 + 3) / 4 * 4;    // columns that a lane takes
   static constexpr int tiles = Often <= rows ? Together : 1; // at once at most
@@ -19,15 +19,15 @@ template <int K, int Often, int Together> struct TensorInput {
   static constexpr int turns = 6 * columns * block_warps > 9 << 10 ? 2 : 1, staged = columns / turns;
   static constexpr int bytes = 3 * staged * int(sizeof(bf16)) * block_warps;
 
-  const int thread = thread_anew(); // of this stage
+  const int thread = thread_anew(); // this stage's own
   float x[mine] = {};
   // Terms of a lane's columns, in both halves of a line: one of the three, or none.
   Packet<16> term[2 * lines] = {};
 
   DEVICE int lane() const { return thread & 31; }
   DEVICE int warp() const { return thread >> 5; }
-  // Place of the lane's i-th column among those of the warp, and of all: neighbouring lanes have neighbouring packets
-  // of four, so a poll of the warp asks for each line once.
+  // Place of the lane's i-th column among those of the warp, and of all: neighbouring lanes have neighbouring
+  // packets of four, so a poll of the warp asks for each line once.
   DEVICE int own(int i) const { return in_runs<4, 128>(i) + 4 * lane(); }
   DEVICE int column(int i) const { return warp() * columns + own(i); }
   DEVICE bool exists(int i) const { return exact || (own(i) < columns && column(i) < K); }
@@ -96,8 +96,8 @@ template <int K, int Often, int Together> struct TensorInput {
       if (exists(i / 4 * 4)) out(column(i), x[i]);
   }
 
-  // The warp's parts of `count` products into `part`; `row(t, i)` is the row of the i-th in tile t. There are `Tiles`,
-  // of `Of` products but in the last; a tile of more rows than a product has is divided into products. All loads are
+  // The warp's parts of `count` products into `part`; `row(t, i)` is the row of the i-th in tile t. There are `Tiles`;
+  // all but the last have `Of` products; a tile of more rows than a product has is divided into products. All loads are
   // under way before a sum needs one of them. The parts of the inputs are `apart` sums apart.
   template <int Of, int Tiles, class In, int Inputs, class At>
   static DEVICE void multiply(const In (&x)[Inputs], int count, At row, float *part, int apart) {
@@ -112,7 +112,7 @@ template <int K, int Often, int Together> struct TensorInput {
     ROLLED
     for (int begin = 0; begin < (divided ? count : 1); begin += at_once * each) {
       const auto products_of = [=](int t) { return divided || t + 1 == Tiles ? count - begin - t * each : Of; };
-      const auto row_of = [=](int t, int n) { // of column n of the product; there may be fewer rows
+      const auto row_of = [=](int t, int n) { // row in column n of the product; there may be fewer rows
         const int first = divided ? begin + t * each : 0, i = n / pieces < products_of(t) ? first + n / pieces : 0;
         return row(divided ? 0 : t, i);
       };

@@ -18,9 +18,9 @@ struct TensorHeads : Heads {
       at_once > Split::positions ? at_once / Split::positions : 1; // positions of a lane's values
 
   HeadTerms &common;
-  const int thread = thread_anew();        // of this stage: nothing of it takes a register in the others
-  Packet<16> terms[pairs][2 * lines] = {}; // of the head of this lane in each pair: one of the three, or none
-  Total seen[pairs];                       // of that head, by the warp; its sum by the lanes of each column
+  const int thread = thread_anew();        // this stage's own: takes no register in the others
+  Packet<16> terms[pairs][2 * lines] = {}; // for this lane's head in each pair: one of the three, or none
+  Total seen[pairs];                       // that head's, by the warp; its sum by the lanes of each column
 
   DEVICE explicit TensorHeads(HeadTerms &common) : common(common) {}
   DEVICE int lane() const { return thread & 31; }

@@ -13,7 +13,7 @@ template <class Format, int K> struct SharedRow;
 
 struct Bf16 {
   static constexpr int bits = 16;
-  static constexpr int staged(int bytes) { return bytes; } // of shared memory, for a packet of so many
+  static constexpr int staged(int bytes) { return bytes; } // shared memory for a packet of so many
 };
 
 // sum += weights . x for the columns of a packet, from left to right; `x` is in registers.

@@ -10,7 +10,7 @@ from common.errors import LabError
 from common.model.hf_config import read_json, read_model, refuse_special
 
 SINGLE, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
-DTYPES = ("BF16", "F16", "F32")  # of weights that are not quantized, as safetensors spells them
+DTYPES = ("BF16", "F16", "F32")  # weights that are not quantized, as safetensors spells them
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 HUB_ID = re.compile(r"(?P<owner>\w[\w.-]*)/(?P<name>\w[\w.-]*)(?:@(?P<revision>\w[\w./-]*))?", re.ASCII)
 SECOND = ["consolidated*", "original/*"]  # the weights again, in their authors' own form: Mistral's, Llama's

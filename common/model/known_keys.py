@@ -42,7 +42,7 @@ CALIBRATION = _names(
     model_name_or_path model_seqlen module_name_preceding_first_block modules_to_fuse mse pad_token_id static_groups
     tokenizer true_sequential use_cuda_fp16 use_exllama"""
 )
-ARGUMENTS = _names(  # of compressed-tensors' QuantizationArgs; of activations, which stay fp32 here, all are unused
+ARGUMENTS = _names(  # QuantizationArgs of compressed-tensors; for activations, which stay fp32 here, all are unused
     """num_bits type symmetric group_size strategy block_structure dynamic actorder scale_dtype zp_dtype observer
     observer_kwargs"""
 )

@@ -26,7 +26,7 @@ ALIGN = 128  # elements; 256 bytes of bf16, so every tensor starts on a cache-li
 MAX_BLOCKS = 1024  # largest grid: argmax has room for one partial result per block
 MIN_CHUNK = 16  # fewest positions of a block in split-KV attention
 MOMENTS = 3  # time stamps of a traced stage: at its start, at its end, and after the barrier behind it
-WAIT_WORDS = 4  # of a block whose wait timed out: stage + 1, layer, and the words it waited for
+WAIT_WORDS = 4  # report of a block whose wait timed out: stage + 1, layer, and the words it waited for
 NOT_SENT = -1  # sentinel of every flag-in-data word: a NaN that no arithmetic of a GPU makes (mail.cuh)
 LINE = 32  # 32-bit words of one 128-byte line; words that blocks poll or add to never share a line
 FORWARD = ("template <int Bits, int Group, bool Real, bool Zeros, bool Half> struct Scaled;",)
@@ -117,13 +117,13 @@ class Layout:
         self.global_scratch = first | fixed | self.regions | tail
 
         words = {
-            "position": 1,  # of the token the next step decodes
+            "position": 1,  # where the token of the next step is
             "prompt_length": 1,  # ids below this are given, not chosen
             "token": 1,  # last choice of argmax
             "accepted": 1,  # drafts of the last step that the kernel would have chosen
             "arrived": LINE,
             "epoch": LINE,
-            "head": LINE,  # of an LM head that chooses the token without a barrier: best choice (64 bits), blocks done
+            "head": LINE,  # for an LM head that chooses the token without a barrier: best choice (64 bits), blocks done
             "turn": 1,  # steps since the reset, by kernels that need it; never put back with the position
             "ids": m.positions + 1,  # ids[p] is the token at position p
             "sampling": LINE,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 Parts = Mapping[str, "torch.Tensor"]
-Shapes = Mapping[str, tuple[int, ...]]  # of the tensors of a matrix, by the last part of their name
+Shapes = Mapping[str, tuple[int, ...]]  # shapes of a matrix's tensors, by the last part of their name
 Numbers = tuple["torch.Tensor", "torch.Tensor", "torch.Tensor"]
 
 USE = "use the bf16 checkpoint of this model, which format= rounds"

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 BLOCK = 128  # rows and columns that share a scale in the fp8 layout of Qwen3
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # column of each nibble of a word
 GPTQ_STORED = {"gptq": "less one", "gptq_v2": "as they are"}  # zero points, by checkpoint_format
-INPUTS = r"\w+_proj\.(input|output)_(scale|zero_point)"  # of activations, which stay fp32 here
-ACTIVATIONS, STRATEGIES = ("input_activations", "output_activations"), ("group", "channel")  # of compressed-tensors
-OF_CACHE = r"[qkv]_(scale|zero_point)"  # of a cache in fp8, which is kv_format= here
+INPUTS = r"\w+_proj\.(input|output)_(scale|zero_point)"  # for activations, which stay fp32 here
+ACTIVATIONS, STRATEGIES = ("input_activations", "output_activations"), ("group", "channel")  # in compressed-tensors
+OF_CACHE = r"[qkv]_(scale|zero_point)"  # for a cache in fp8, which is kv_format= here
 
 
 def read_quantization(checkpoint: Checkpoint, config: Mapping[str, Any], model: Model) -> Quantization | None:

@@ -14,7 +14,7 @@ from common.model.slot import Slot
 if TYPE_CHECKING:
     import torch
 
-VERSION = 1  # of the recipe below; any changed bit needs a new version
+VERSION = 1  # version of the recipe below; any changed bit needs a new version
 RESIDUAL = 4.0  # approximate size of the residual stream after the last layer
 HEADS = 2.0  # size of an element of a query or a key, by the gains of its norm, or by its rows
 BIAS = 0.25  # size of a bias beside what it is added to; as large as that, values would make the same token every step

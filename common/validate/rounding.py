@@ -7,7 +7,7 @@ from torch import Tensor
 
 from common.model.format import Format
 
-LEAST = 2.0**-100  # of a row's largest magnitude: below it all numbers may be 0, and the scale 1 (entries.cuh)
+LEAST = 2.0**-100  # a row's largest magnitude: below it all numbers may be 0, and the scale 1 (entries.cuh)
 
 
 def rounding_error(got: Tensor, want: Tensor) -> Tensor:

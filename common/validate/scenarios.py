@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from common.devices.protocol import Session
 
 EDGES = (0, 1, 15, 16, 17, 31, 32, 33, 63, 64)  # first positions, and positions around the tile sizes in use
-LARGE = "large keys and values"  # of HISTORIES
+LARGE = "large keys and values"  # one of HISTORIES
 # Period of a random history in positions: drawing takes long. A prime, so that no power of two is a multiple of it: a
 # position off by a tile, a chunk or the width of a word has other entries.
 PERIOD = 1021

@@ -15,7 +15,7 @@ SMALL_HEAD = 2.0**-6  # factor, exact in bf16: the mean square of a head falls f
 CHANNEL = 60.0  # value of a constant channel: a few times the size of all others together
 TWINS = 9  # equal rows: four on both sides of the largest; one of five blocks seldom has all of one side
 LATE = 128  # first position of the third chunk
-# Of a format of the cache: a number, half of its last place, and the number whose scale is a power of two.
+# For a format of the cache: a number, half of its last place, and the number whose scale is a power of two.
 HALVES = {"bf16": (1.0, 2.0**-8, 0.0), "fp8": (1.0, 2.0**-4, 1.75), "int8": (0.5, 2.0**-8, 127 / 128)}
 KEY = 64.0  # element of an opposite key: its score is about -1000
 

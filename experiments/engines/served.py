@@ -53,7 +53,7 @@ def served(work: Workload, address: str) -> Ran:
     ids = {"return_token_ids": True}  # a field of some servers
     try:
         ran = timed(opened, work)
-    except BadRequest:  # of a server that takes OpenAI's own only
+    except BadRequest:  # from a server that takes OpenAI's own only
         ids.clear()
         ran = timed(opened, work)
     validated = TEXT if any(run.answer.text is not None for run in ran.runs) else IDS

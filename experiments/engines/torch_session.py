@@ -22,7 +22,7 @@ class TorchSession(Session):
     """
 
     def __init__(self, step: TorchStep, layout: Layout) -> None:
-        self._step, self.layout, self.blocks = step, layout, 1  # of no meaning: torch chooses its grids
+        self._step, self.layout, self.blocks = step, layout, 1  # no meaning: torch chooses its grids
         self.cache = KvCache(np.empty(layout.cache.shape, np.int16))
         self._scratch, self._state = torch.empty(layout.scratch_size), layout.initial_state([0], 0, 1)
 

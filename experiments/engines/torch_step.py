@@ -29,7 +29,7 @@ class TorchStep(TorchDecoder):
         super().__init__(model, layout, weights, positions, dtype)
         self.token = torch.zeros(1, dtype=torch.long, device=weights.device)
         self.position = torch.zeros_like(self.token)
-        self.logits = torch.empty(0)  # of the last step: [1, vocab], in a graph always the same memory
+        self.logits = torch.empty(0)  # the last step's: [1, vocab], in a graph always the same memory
         self.graph: torch.cuda.CUDAGraph | None = None
         self._layer = self.layer
         if compiled:

@@ -9,7 +9,7 @@
 
 using Word = unsigned long long;
 
-struct Step : Context { // of one token, at the position that the next one gets
+struct Step : Context { // one token, at the position that the next one gets
   const float *logits;
 };
 
@@ -124,7 +124,7 @@ struct Sample {
     const float largest = logit(c, int(~unsigned(best)));
     const unsigned top_k = setting(c, setting_at::top_k);
     const unsigned least = top_k == 0 ? 0 : smallest(c, s, top_k, unsigned(best >> 32));
-    Word below = 0; // of the candidates only those above this rank are left
+    Word below = 0; // only candidates above this rank are left
     // The weight of a candidate, 0 for one that is none.
     const auto of = [&](int id, Word above) {
       const float x = logit(c, id);
@@ -144,7 +144,7 @@ struct Sample {
       __syncthreads();
       below = s.drawn;
       mine = all(below);
-      total = sum(s, mine); // of those before the drawn one
+      total = sum(s, mine); // weights before the drawn one
       if (total < limit) return ~unsigned(below);
     }
   }

@@ -48,7 +48,7 @@ def load_tokenizer(folder: Path | None, instead: str = "give prompt_ids=[1,2,3]"
     try:  # the lab has read config.json, and takes numbers for which transformers wants another type
         config = AutoConfig.for_model(kind if kind in [*FAMILIES] else "qwen3")
         return AutoTokenizer.from_pretrained(folder, config=config, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # of any type: the files may hold anything
+    except Exception as error:  # any type: the files may hold anything
         raise LabError(f"no tokenizer loads from {folder}: {_first_line(error)}", instead) from None
 
 

@@ -20,7 +20,7 @@ from experiments.run.torch_decoder import TorchDecoder
 from experiments.tables.progress import Progress
 
 WINDOW = 512  # tokens decoded together, which see each other; fewer where the cache has fewer positions
-WINDOWS = 16  # of a longer text, evenly spaced
+WINDOWS = 16  # taken from a longer text, evenly spaced
 SOURCES = ("experiments/run/calibration.py", "experiments/run/torch_decoder.py")  # that sum the inputs
 LEAST = 256  # tokens of a text: fewer say little of the inputs
 

@@ -17,7 +17,7 @@ from common.stacks.stack import Stack, check_stack, knob_values, knob_words
 from experiments.tables.find import find, undamaged
 from experiments.tables.progress import Quiet
 
-VERSIONS = ("lab", "python", "torch", "cupy", "numpy", "nvrtc")  # of the provenance: printed, but not compared
+VERSIONS = ("lab", "python", "torch", "cupy", "numpy", "nvrtc")  # fields of the provenance: printed, but not compared
 
 
 def reproduce(name: str, config: RunConfig) -> int:

@@ -25,7 +25,7 @@ from experiments.tables.row import STOPPED, finished, row_of
 
 UNDECIDED = ("INTERRUPTED", "OOM")  # statuses that say nothing of the kernel
 COMPILING = 4  # cores for each GPU from which a second worker compiles ahead
-STEPS = 4  # of each stack in the progress bar
+STEPS = 4  # per stack in the progress bar
 Record = dict[str, Any]
 
 

@@ -65,7 +65,7 @@ class Protocol(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.close()
             return
-        if self.cycle:  # of a request with a broken body: nobody answers it any more
+        if self.cycle:  # a request with a broken body: nobody answers it any more
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         answer = error.response

@@ -14,8 +14,8 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from experiments.generation.request import COLDEST, LARGEST_PENALTY, SAMPLING_SEEDS, Sampling
 
-HOTTEST = 2  # of OpenAI's API; the lab itself goes further
-NONE = -1  # of llama.cpp's, vLLM's and Open WebUI's users: no limit, no seed
+HOTTEST = 2  # OpenAI's limit; the lab itself goes further
+NONE = -1  # users of llama.cpp, vLLM and Open WebUI send it: no limit, no seed
 NO_TOOLS = "this server has no tools"
 FRESH = 2**32  # fresh seeds are below it, so that JavaScript can hold them
 SAMPLING = {field.name for field in fields(Sampling)}

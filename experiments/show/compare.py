@@ -45,7 +45,7 @@ def pair(names: Sequence[str], results: Path) -> tuple[Record, Record]:
         cause = f"{names[0]} and {names[1]} are one record, {a['id']}"
         raise LabError(cause, "give two: python -m experiments.show lists them")
     ids = all(row["id"].startswith(name) for name, row in zip(names, (a, b), strict=True))
-    if ids and _place(a)[0] == _place(b)[0]:  # of two devices, since these two were meant
+    if ids and _place(a)[0] == _place(b)[0]:  # two devices may differ, since these two were meant
         return a, b
     raise LabError(
         f"{_described(names[0], a)} and {_described(names[1], b)} cannot be compared",

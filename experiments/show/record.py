@@ -42,7 +42,7 @@ def show_record(row: Record, source: str, command: str) -> None:
             _print(head, lines)
     else:
         fields = {name: row[name] for name in row if name not in (*STORE_FIELDS, "kind", "provenance")}
-        stages = fields.pop("stages", [])  # of a timeline
+        stages = fields.pop("stages", [])  # a timeline has them
         _print("", _texts(fields))
         if stages:
             rows = [[*stages[0]], *([*map(cell, stage.values())] for stage in stages)]
@@ -55,7 +55,7 @@ def _what(row: Record) -> str:
     if "variant" in row:
         return label(row)
     asked = row.get("asked")
-    if isinstance(asked, Mapping) and "row" in asked:  # of an experiment's table
+    if isinstance(asked, Mapping) and "row" in asked:  # a row of an experiment's table
         return f"{asked.get('task')}: {asked['row']}"
     return str(row.get("question") or (title(row["stack"]) if "stack" in row else row.get("name", "-")))
 

@@ -27,7 +27,7 @@ NO_STAGES = (
     "No bytes of the stages: no record has counts of the baseline for this model, and making them needs no GPU "
     "(python -m experiments experiment=counts)."
 )
-FP32_LANES = {"75": 64, "80": 64}  # of a multiprocessor; 128 since 8.6 (CUDA programming guide, arithmetic throughput)
+FP32_LANES = {"75": 64, "80": 64}  # per multiprocessor; 128 since 8.6 (CUDA programming guide, arithmetic throughput)
 
 
 def ask(experiment: Experiment) -> ResultTable:

@@ -21,7 +21,7 @@ from experiments.tables.result_table import ResultTable
 from experiments.tables.row import label_of
 
 TRITON = "Triton"  # in ARMS
-MODEL = "qwen3_0_6b"  # of conf/experiment/scaling.yaml: only its number of positions counts
+MODEL = "qwen3_0_6b"  # stands in conf/experiment/scaling.yaml: only its number of positions counts
 QUESTION = "where the advantage of a megakernel ends as the weights grow"
 FLOOR = "% of the read floor"
 NOTES = (

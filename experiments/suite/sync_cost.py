@@ -21,7 +21,7 @@ from experiments.tables.result_table import COUNTED, ResultTable
 from experiments.timing.exchange import NOTHING, PAUSE, WORDS, Exchange, Load, text
 
 KERNELS = Path(__file__).with_suffix(".cu")
-OPERATIONS = 225  # of a published token: seven or eight for each of 28 layers
+OPERATIONS = 225  # for a published token: seven or eight for each of 28 layers
 REPEATS = 20
 QUESTION = f"what a barrier, a node of a graph and a launch cost, {OPERATIONS} in a row in kernels that do nothing else"
 NOTES = (

@@ -31,7 +31,7 @@ from experiments.tuning.strategies import PLAIN, importances, strategy
 
 TRIAL = "trial"  # kind of the record of one candidate
 AHEAD = 1  # candidates compiled while another one is on the GPU; each is chosen before their outcomes
-SHOWN = 10  # of the fastest candidates
+SHOWN = 10  # the fastest candidates
 FAILED = Outcome(None, state="not tried")
 QUESTION = "which stack and which values of knobs are the fastest, and which of these choices matter"
 NOTES = (
@@ -142,7 +142,7 @@ def recorded(experiment: Experiment) -> dict[Candidate, Outcome]:
         if row.get("kind") == TRIAL and row["asked"] == conditions:
             knobs = ((name, tuple(value) if isinstance(value, list) else value) for name, value in row["knobs"].items())
             candidate = Candidate(tuple(row["stack"]), tuple(knobs))
-            with suppress(LabError, KeyError):  # of a variant that is gone
+            with suppress(LabError, KeyError):  # the variant is gone
                 if row["source_sha"] == _source_sha(experiment, candidate):
                     outcomes[candidate] = Outcome(**row["found"])
     return outcomes

@@ -19,7 +19,7 @@ MEASURED, COUNTED, ESTIMATED = "measured", "counted", "estimated"
 class ResultTable:
     """The answer of one experiment."""
 
-    name: str  # of the experiment; `kind` of its record
+    name: str  # the experiment's; `kind` of its record
     question: str  # in one line
     rows: Sequence[Mapping[str, Any]]  # {column with its unit: value}; a missing figure is absent, None or NaN
     basis: str  # MEASURED on a GPU, COUNTED exactly on any machine, or ESTIMATED by hand from counts and costs

@@ -42,7 +42,7 @@ class Row:
 
     variant: str  # as requested: a variant, a named stack, or the variants joined by "+"
     stack: tuple[str, ...]  # variants, innermost first
-    verdict: str  # of validation: PASSED, MISMATCH, HUNG, ...
+    verdict: str  # validation's: PASSED, MISMATCH, HUNG, ...
     reason: str = ""  # why it is not PASSED, in one line
     max_error: float | None = None  # absolute, at the tap nearest to its tolerance
     worst_stage: str | None = None  # stage of that tap
@@ -58,15 +58,15 @@ class Row:
     label: str = ""  # `variant` with its knobs, and other variants' knobs that are not at their defaults
     parent: tuple[str, ...] = ()  # variants of the stack that it is compared with
     knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # {variant: {knob: value}}, all of them
-    tolerance: float | None = None  # of the tap of `max_error`
+    tolerance: float | None = None  # at the tap of `max_error`
     model: str | None = None  # name of the shape
     weights: str | None = None  # file, or recipe of synthetic ones
     device: str | None = None  # `ptx` or `cuda`
     gpu: str | None = None
     compiler: str | None = None
-    seed: int | None = None  # of weights and inputs
-    threads: int | None = None  # of a block
-    blocks: int | None = None  # of the grid; None where none was chosen
+    seed: int | None = None  # for weights and inputs
+    threads: int | None = None  # per block
+    blocks: int | None = None  # in the grid; None where none was chosen
     source_sha: str | None = None  # sha256 of the flattened CUDA text
     results: str | None = None  # file of the store
     not_exercised: tuple[str, ...] = ()  # cases that the validation did not cover

@@ -4,7 +4,7 @@
 #define WORDS 1024  // that are exchanged
 #define READERS 256 // threads
 #define BATCH 4     // loads under way of each loading thread; ptxas uses some before it sends more than that
-#define SLOTS 32    // of the ring of bulk copies, at most
+#define SLOTS 32    // in the ring of bulk copies, at most
 
 __device__ __forceinline__ void trap_after(unsigned &tries) {
   if (++tries >> 24) asm volatile("trap;"); // what never arrives must not hang the GPU

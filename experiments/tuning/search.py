@@ -10,7 +10,7 @@ from experiments.tuning.strategies import Strategy
 
 TURNS = 6  # one of them is for the strategy, the others are for steps beside the fastest
 REPEATS = 20  # known candidates in a row, after which a new one is drawn
-DRAWS = 500  # of points, after which all candidates of the space are looked through
+DRAWS = 500  # points drawn, after which all candidates of the space are looked through
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Search:
 
     def _choose(self, candidate: Candidate) -> Candidate | None:
         point = self.space.point(candidate)
-        assert point is not None  # of this space
+        assert point is not None  # a point of this space
         return self._take(point)
 
     def _take(self, point: Point) -> Candidate | None:

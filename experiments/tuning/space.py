@@ -113,7 +113,7 @@ class Space:
         """
         point = self.point(candidate)
         found: list[list[Point]] = []
-        assert point is not None  # of this space
+        assert point is not None  # a point of this space
         for one in self.parameters:
             if one.knob is None:
                 found.append(self._toggled(point, candidate, one.variant))

@@ -20,7 +20,7 @@ from experiments.run.steps import LabStack
 from experiments.suite import counts, formats, sass
 from experiments.tables.progress import Quiet
 
-pytestmark = pytest.mark.cpu
+pytestmark = [pytest.mark.cpu, pytest.mark.covers]
 QUALITY = ["experiment=quality", "options.variants=[baseline,vec128,fused_head]", "options.tokens=3"]
 NAMES = ["transformers, bf16", "baseline", "vec128 l1=default", "fused_head rows_per_warp=4"]
 

@@ -21,7 +21,7 @@ from experiments.__main__ import main
 from experiments.run.counting import Counting
 from experiments.suite import names
 
-pytestmark = pytest.mark.cpu
+pytestmark = [pytest.mark.cpu, pytest.mark.covers]
 QUICK = {
     "ablation": ["options.variants=[vec128]", "options.best=vec128"],
     "counts": ["options.variants=[vec128]"],

@@ -19,7 +19,7 @@ from experiments.run.steps import LabStack
 from experiments.show import __main__ as show
 from experiments.tables.progress import Progress
 
-pytestmark = pytest.mark.cpu
+pytestmark = [pytest.mark.cpu, pytest.mark.covers]
 TINY = ["device=ptx", "model=tiny", "timing=none", "archs=[]", "validate=quick"]
 
 

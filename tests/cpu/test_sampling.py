@@ -142,7 +142,7 @@ def test_a_seed_decides_and_so_does_the_position(sampler, tiny, seed):
     numbers = random.Random(seed)
     seeds = [numbers.randrange(2**63) for _ in range(4)]
     assert [draw(one, 3) for one in seeds] == [draw(one, 3) for one in seeds]
-    assert len({draw(one, length) for one in seeds for length in (3, 4, 5)}) > 6  # of 1,100 ids
+    assert len({draw(one, length) for one in seeds for length in (3, 4, 5)}) > 6  # out of 1,100 ids
 
 
 def test_what_may_be_chosen_shrinks_to_the_largest_logit(sampler, tiny, seed):

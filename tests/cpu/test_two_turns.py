@@ -69,7 +69,7 @@ def test_the_ids_of_200_conversations_are_those_of_transformers(engine, seed, mo
                 first = [one == other for one, other in zip(known, prompt, strict=False)]
                 assert engine.stats().kept_tokens == [*first[:-1], False].index(False), (seed, number)
             known = prompt + answer
-    assert split_otherwise > 100  # of 200: else the conversations would show nothing
+    assert split_otherwise > 100  # out of 200: else the conversations would show nothing
 
 
 def test_the_answers_are_those_of_a_kernel_that_begins_at_the_end_of_the_whole_conversation(engine, alone, seed):

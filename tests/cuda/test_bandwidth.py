@@ -7,7 +7,7 @@ from in_child import device, in_child
 from common.compile.nvrtc import options
 from experiments.timing.bandwidth import TEXT, THREADS, TILE, WAYS, Memory, read_ceiling
 
-pytestmark = pytest.mark.cuda
+pytestmark = [pytest.mark.cuda, pytest.mark.covers]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.kernel)

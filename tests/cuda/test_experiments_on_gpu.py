@@ -11,7 +11,7 @@ from common.record.store import Store
 from experiments.__main__ import main
 from experiments.suite import energy, names, scaling, sync_cost
 
-pytestmark = pytest.mark.cuda
+pytestmark = [pytest.mark.cuda, pytest.mark.covers]
 WITHOUT_A_DEVICE = ("counts", "formats", "sass")  # their figures are the same with a GPU
 HEAD = "fused_head rows_per_warp=4"  # a row names the knobs of its stack
 ELSEWHERE = ("tune",)  # test_tune_on_gpu.py

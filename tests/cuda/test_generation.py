@@ -12,7 +12,7 @@ from experiments.generation.engine import Engine
 from experiments.generation.request import Request, Sampling
 
 TINY = model_named("tiny")
-pytestmark = pytest.mark.cuda
+pytestmark = [pytest.mark.cuda, pytest.mark.covers]
 
 
 def test_ids_of_a_seed_are_those_of_the_ptx_device(grid, cpu_cache, tmp_path, monkeypatch, seed):

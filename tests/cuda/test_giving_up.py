@@ -9,7 +9,7 @@ from common.compile.source import build
 from common.errors import Crashed, Hung
 from common.model.weights import load
 
-pytestmark = pytest.mark.cuda
+pytestmark = [pytest.mark.cuda, pytest.mark.covers]
 BARRIER = "Self::template after<S>(c, layer);"
 LIMIT = "constexpr unsigned spin_limit = 1u << 25;"
 

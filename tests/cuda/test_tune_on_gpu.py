@@ -10,7 +10,7 @@ from common.stacks.catalog import TUNED
 from experiments.__main__ import main
 from experiments.tuning.space import Candidate
 
-pytestmark = pytest.mark.cuda
+pytestmark = [pytest.mark.cuda, pytest.mark.covers]
 SHORT = ["timing.rounds=8", "timing.max_rounds=8", "timing.steps=1", "timing.warmup=1"]
 SEARCHED = ["options.variants=[fused_head,redundant_rmsnorm,vec128]", "rows_per_warp=4", "l1=default"]  # 8 candidates
 
@@ -45,7 +45,7 @@ def test_the_optimum_is_found_and_a_wrong_kernel_never_wins(tune, gpu, tmp_path,
         compiled.append(source.sha)
         return program
 
-    monkeypatch.setattr(CudaDevice, "compile", noted)  # of this process; validating processes have their own
+    monkeypatch.setattr(CudaDevice, "compile", noted)  # in this process; validating processes have their own
     cut, records = tune("options.trials=3")
     tried = [row for row in records if row["kind"] == "trial"]
     assert len(tried) == 3

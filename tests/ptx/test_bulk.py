@@ -55,7 +55,7 @@ def test_a_ring_brings_every_byte_once_and_in_order(launch, seed, load, field):
     assert copied == {"copied_bulk": 0, "copied_async": 0, field: 3 * 6 * 128}
 
 
-FAULTS = {  # of BY_LANES: (text, what stands there instead), ..., and what is found
+FAULTS = {  # changes of BY_LANES: (text, what stands there instead), ..., and what is found
     "an arrival before its copies": (
         [(ARRIVES, ""), ("for (int at", f"{ARRIVES} for (int at")],
         "nothing orders this (read|write) of shared memory",

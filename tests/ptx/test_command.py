@@ -61,7 +61,7 @@ def test_a_kernel_writes_arrays(command):
 def test_a_struct_and_an_array_that_nothing_has_written(command):
     code, out, _ = command("saxpy.cu", "kernel=pair", "json=true", PAIR)
     assert code == 0
-    assert json.loads(out)["arrays"]["out"]["max"] == 0xFFFF  # of the 8 elements without a thread
+    assert json.loads(out)["arrays"]["out"]["max"] == 0xFFFF  # the 8 elements without a thread
     assert json.loads(out)["arrays"]["out"]["first values"] == "2, 2, 2, 2"
 
 

@@ -247,7 +247,7 @@ def test_activations_come_from_shared_memory(count, tiny):
     """Each row of a matrix reads its whole vector; a block reads the vector from global memory once per stage."""
     counts, plain = count("smem_cache"), count("")
     assert shared_by_matrices(counts) == {128: 4 * tiny.matrix_weights}
-    inputs = LAYERS * (64 + 128 + 64 + 160) + 64  # of qkv, o, gate_up, down; of the head
+    inputs = LAYERS * (64 + 128 + 64 + 160) + 64  # qkv, o, gate_up, down; the head
     saved = 4 * tiny.matrix_weights - BLOCKS * 4 * inputs
     assert plain.loaded("activations") - counts.loaded("activations") == saved
 

@@ -48,7 +48,7 @@ def test_lines_and_branches_are_counted_over_sessions(run):
     done = run(body, times=3)
     assert ways(done[1]) == [3 * 10, 3 * 54]
     assert done[2].threads > 0
-    assert done[2].threads % (3 * 10) == 0  # of each of its rows
+    assert done[2].threads % (3 * 10) == 0  # for each of its rows
     assert ways(done[3]) == [0, 3 * 64]
     assert done[4].threads == 0
 
@@ -68,7 +68,7 @@ def test_a_command_leaves_a_table_and_a_record(cpu_cache, tmp_path, capsys):
     given = ["variant=redundant_rmsnorm", "model=tiny", "validate=quick", f"cache={cpu_cache}"]
     results = tmp_path / "records.jsonl"
     assert main([*given, f"results={results}"]) == 0
-    (record,) = Store(results).records()  # of the table only: the launches are not those that a run validates
+    (record,) = Store(results).records()  # the table's only: the launches are not those that a run validates
     assert (record["kind"], record["stacks"]) == ("coverage", ["redundant_rmsnorm"])
     rows = {row["file"]: row for row in record["table"]}
     assert rows["variants/redundant_rmsnorm.cu"]["lines %"] == 100

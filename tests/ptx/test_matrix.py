@@ -63,7 +63,7 @@ def test_a_case_depends_on_its_text_target_grid_and_steps():
     one = CASES[0]
     others = [replace(one, arch=86), *(replace(one, trial=trial) for trial in TRIALS[2:])]
     assert len({one.key, *(other.key for other in others)}) == 1 + len(others)
-    assert replace(one, trial=TRIALS[1]).key == one.key  # of a stack without knobs
+    assert replace(one, trial=TRIALS[1]).key == one.key  # a stack without knobs
 
 
 def test_a_line_that_a_stop_has_torn_costs_its_own_result(tmp_path):

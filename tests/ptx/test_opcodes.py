@@ -161,7 +161,7 @@ ROWS = (
     ("cvt.u16.u32 %rs6, %r3", (0x12345,), 0x2345),
     ("cvt.u32.u16 %r6, %rs3", (0xFFFF,), 0xFFFF),
     ("bfind.shiftamt.u32 d, a", (1,), 31),  # how far left the highest bit moves to the top
-    ("bfind.shiftamt.s32 d, a", (LOW32 - 8,), 28),  # of the bits that differ from the sign
+    ("bfind.shiftamt.s32 d, a", (LOW32 - 8,), 28),  # the bits that differ from the sign
     ("bfind.shiftamt.u64 %r6, %rd3", (0,), LOW32),
 )  # fmt: skip
 BITS = {"%rd": 64, "%rs": 16, "%r": 32}

@@ -91,7 +91,7 @@ def test_headers_of_cuda_and_of_c_are_there(command):
         '#include "cuda_runtime.h"\n'
         'extern "C" __global__ void k(const float *x, float *y) {\n'
         "  auto i = std::uint32_t(threadIdx.x); static_assert(INT_MAX == 2147483647);\n"
-        "  if constexpr (requires { 1 + 1; }) y[i] = __bfloat162float(__float2bfloat16(x[i])); }\n"  # of C++20
+        "  if constexpr (requires { 1 + 1; }) y[i] = __bfloat162float(__float2bfloat16(x[i])); }\n"  # C++20
     )
     given = "arguments=[{type:f32,shape:512,fill:arange},{name:y,type:f32,shape:512}]"
     code, _, err = command("k.cu", given, "block=512", "std=20", "out=made")

@@ -7,8 +7,8 @@ from common.errors import Crashed
 
 pytestmark = pytest.mark.cpu
 
-# A small whole number for each element of a, b and the next b, as bf16 the upper half of a float. No sum of multiples
-# of i, j and k: to swap rows, columns or matrices of such numbers can leave their products as they are.
+# A small whole number for each element of a, b and the next b, as bf16 the upper half of a float. Not a sum of
+# multiples of i, j and k: to swap rows, columns or matrices of such numbers can leave their products as they are.
 VALUE = """const auto value = [&](unsigned i, unsigned j, unsigned k) {{
     const unsigned mixed = ((i * 64 + j) * 64 + k + {0}u) * 2654435761u;
     return float(int((mixed ^ mixed >> 15) * 2246822519u >> 16) % 23 - 11); }};"""

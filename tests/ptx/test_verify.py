@@ -105,7 +105,7 @@ def test_given_drafts(decoding, seed, tokens, right):
 def test_lookup_by_hand():
     assert looked_up([1, 2, 3, 9, 1, 2, 3], 3) == [9, 1, 2]  # three ids match
     assert looked_up([1, 2, 3, 8, 2, 3, 9, 1, 2, 3], 2) == [8, 2]  # three ids before two, though the two are nearer
-    assert looked_up([5, 3, 6, 3, 7, 3], 2) == [7, 3]  # of one id each, the latest
+    assert looked_up([5, 3, 6, 3, 7, 3], 2) == [7, 3]  # matches of one id each: the latest
     assert looked_up([4, 4], 3) == [4, 4, 4]  # into the drafts themselves
     assert looked_up([1, 2, 1, 2], 5) == [1, 2, 1, 2, 1]
     assert looked_up([1, 2, 3], 2) == [NO_DRAFT, NO_DRAFT]
@@ -117,6 +117,6 @@ def test_acceptance_by_hand():
     assert accepted([8, 9, 10], ids, 0, 1) == 2  # the choice of the last token has no draft behind it
     assert accepted([8, 1, 10], ids, 0, 1) == 1
     assert accepted([1, 9, 10], ids, 0, 1) == 0
-    assert accepted([1, 1, 1], ids, 0, 3) == 2  # of a prompt of three
+    assert accepted([1, 1, 1], ids, 0, 3) == 2  # with a prompt of three
     assert accepted([1, 1, 1, 1], ids, 0, 3) == 2
     assert accepted([5], ids, 3, 1) == 0

@@ -13,6 +13,8 @@ from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.errors import Hung
 from common.model.layout import WAIT_WORDS
 
+pytestmark = pytest.mark.covers
+
 LIMIT = "constexpr unsigned spin_limit = 1u << 25;"
 
 

@@ -17,7 +17,7 @@ from common.model.stages import STAGES
 DATA = {"weights": "weights", "cache": "kv", "scratch": "activations"}  # by buffer
 NOT_SHARED = {"local", "param", "const", "global"}  # spaces of a load
 LINE = 128  # bytes of a prefetch
-CLASSES = {  # of instructions, by opcode; all others calculate: FLOAT or INTEGER by their type
+CLASSES = {  # class by opcode; all others calculate: FLOAT or INTEGER by their type
     "memory": ("ld", "st", "atom", "red", "prefetch"),
     "tensor": ("mma", "ldmatrix"),
     "exchange": ("shfl", "vote", "activemask", "bar", "barrier", "mbarrier", "fence", "membar", "nanosleep"),
@@ -43,7 +43,7 @@ def counted(
         moved = dict(zip(buffers, by_buffer, strict=False))
         fields = [*_fields(row, bare, moved), *_barriers(row, bare, moved, blocks, threads)]
         fields.append(("kept", kept))
-        if (kind := class_of(row.opcode)) != COPY:  # of copies only bytes are counted
+        if (kind := class_of(row.opcode)) != COPY:  # for copies only bytes are counted
             fields.append((kind, bare + sum(by_buffer)))
         for field, count in fields:
             if count:

@@ -10,7 +10,7 @@ from common.cache.files import intact
 from common.devices.gxx import Compiler, cpu, sha, temporary
 
 SOURCES = Path(__file__).resolve().parent / "machine"
-GROUPS = min(4, os.cpu_count() or 1)  # of units, each compiled as one: shared headers take as long as a unit
+GROUPS = min(4, os.cpu_count() or 1)  # groups of units, each compiled as one: shared headers take as long as a unit
 FLAGS = (
     "-std=c++20",
     "-O3",

@@ -37,7 +37,7 @@ def _together(d: Decoder, one: Instruction) -> None:
     return d.emit(name, target, source, mask, more=more, opcode=one.name)
 
 
-REDUCTIONS = {"popc": 1, "and": 2, "or": 3}  # of barriers.cpp
+REDUCTIONS = {"popc": 1, "and": 2, "or": 3}  # numbers in barriers.cpp
 
 
 def _bar(d: Decoder, one: Instruction) -> None:
@@ -115,7 +115,7 @@ RULES: dict[str, Rule] = {
     "bfi": plain("", "", "", "u32", "u32"),
     "lop3": lop3,
     "mov": mov,
-    "set": _binary,  # of 16-bit floats
+    "set": _binary,  # 16-bit floats only
     "setp": setp,
     "selp": selp,
     "cvt": cvt,

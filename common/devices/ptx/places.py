@@ -12,7 +12,7 @@ from common.devices.ptx.text import WIDTHS, Kernel, Module, Statement, Variable,
 
 FIRST_PLACE = 512
 MODULE_SPACES = ("global", "const")
-SHARED_START, LOCAL_START = 1024, 4096  # of machine.hpp
+SHARED_START, LOCAL_START = 1024, 4096  # as in machine.hpp
 SHARED_WINDOW, LOCAL_WINDOW = 0x00A10000D5030000, 0x00A20000E1050000
 NUMBER, PARAMETER = 0, 1  # kinds of filled places, in the order of Fill
 SPECIAL = {name: 2 + at for at, name in enumerate((
@@ -20,7 +20,7 @@ SPECIAL = {name: 2 + at for at, name in enumerate((
     "%nctaid.y", "%nctaid.z", "%laneid", "%warpid", "%lanemask_eq", "%lanemask_lt", "%lanemask_le", "%lanemask_gt",
     "%lanemask_ge", "%dynamic_smem_size", "%envreg1", "%envreg2"))}  # fmt: skip
 CLOCKS = {"%clock": 4, "%clock_hi": 4, "%clock64": 8, "%globaltimer": 8, "%globaltimer_lo": 4}
-_PASSED = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.\w+\s+([\w$%]+)(?:\[\d+\])?$")  # of a call
+_PASSED = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.\w+\s+([\w$%]+)(?:\[\d+\])?$")  # a call's parameter
 OF_CLUSTERS = ("%cluster", "%nclusterid", "%is_explicit_cluster")
 _DECLARED = re.compile(r"\.reg\s*\.(\w+)\s+(.*)$")
 ADDRESS = re.compile(r"\[\s*([\w%$.]+)\s*(?:\+\s*(-?\w+))?\s*\]$")

@@ -45,7 +45,7 @@ class Row:
 @dataclass(frozen=True)
 class Place:
     at: int
-    bytes: int  # of a lane; 0 for a predicate
+    bytes: int  # per lane; 0 for a predicate
 
 
 @dataclass(frozen=True)

@@ -215,7 +215,7 @@ def attention(
     q = tl.load(query + head * DIM + dim, mask=dim < DIM, other=0.0)
     keys = cache + (head // GROUP).to(tl.int64) * ENTRIES * DIM
     values = keys + KV_HEADS * ENTRIES * DIM
-    most = tl.full((1,), float("-inf"), tl.float32)  # of the scores so far; the two below are relative to it
+    most = tl.full((1,), float("-inf"), tl.float32)  # the largest score so far; the two below are relative to it
     summed = tl.full((1,), 0.0, tl.float32)
     mixed = tl.full((DIM_BLOCK,), 0.0, tl.float32)
     for start in range(0, position + 1, POSITIONS):

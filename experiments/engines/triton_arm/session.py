@@ -35,7 +35,7 @@ class TritonSession(Session):
         target: Target | None = None,
     ) -> None:
         self.layout, on_gpu = layout, device == "cuda"
-        self.blocks = 1  # of no meaning: each kernel has a grid of its own
+        self.blocks = 1  # no meaning: each kernel has a grid of its own
         tiles = tiles or (COMPILED if on_gpu or target else INTERPRETED)
         there = weights.to(device)
         slots = {tensor: layout.weight(*tensor) for tensor in layout.tensors()}

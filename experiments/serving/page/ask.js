@@ -1,36 +1,31 @@
 // Requests to this server. A key, where it wants one, is kept for this tab only.
-const KEY = "lab-key";
-export const setKey = (key) => sessionStorage.setItem(KEY, key);
+export const KEY = "lab-key";
 
-// The browser's own word for a server that is gone differs; a request that was stopped is no such case.
+// Browsers name a server that is gone differently; a request that was stopped is another matter.
 function gone(error) {
   throw error.name === "AbortError" ? error : new Error("the server does not answer; is it still running?");
 }
 
-// The answer to one request; an Error with OpenAI's message, and `status`, for any other than success.
-export async function call(path, body, signal) {
-  const headers = { "Content-Type": "application/json" };
-  const key = sessionStorage.getItem(KEY);
+// An Error with OpenAI's message, and `status`, for any answer other than success.
+async function request(path, body, signal) {
+  const headers = { "Content-Type": "application/json" }, key = sessionStorage.getItem(KEY);
   if (key) headers.Authorization = `Bearer ${key}`;
-  const request = body ? { method: "POST", headers, body: JSON.stringify(body), signal } : { headers, signal };
-  const answer = await fetch(path, request).catch(gone);
+  const method = body ? "POST" : "GET";
+  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal }).catch(gone);
   if (answer.ok) return answer;
-  const reason = await answer.json().catch(() => ({}));
-  throw Object.assign(new Error(reason.error?.message ?? `status ${answer.status}`), { status: answer.status });
+  const { error } = await answer.json().catch(() => ({}));
+  throw Object.assign(new Error(error?.message ?? `status ${answer.status}`), { status: answer.status });
 }
+
+export const call = async (path, body) => (await request(path, body)).json();
 
 // The objects of a stream of server-sent events, one after another.
 export async function* stream(path, body, signal) {
-  const answer = await call(path, { ...body, stream: true }, signal);
+  const answer = await request(path, { ...body, stream: true }, signal);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read().catch(gone);
-    if (done) return;
-    const lines = (rest + value).split("\n");
-    rest = lines.pop();
-    for (const line of lines) {
-      if (!line.startsWith("data: ") || line === "data: [DONE]") continue;
+  for (let rest = "", lines, part; !(part = await reader.read().catch(gone)).done;) {
+    [rest, ...lines] = (rest + part.value).split("\n").reverse();
+    for (const line of lines.reverse().filter((one) => one.startsWith("data: {"))) {
       const event = JSON.parse(line.slice(6));
       if (event.error) throw new Error(event.error.message);
       yield event;

@@ -1,241 +1,180 @@
 // The chat: what is on the page is what is in `state`.
-import { call, setKey, stream } from "./ask.js";
-import { save, state } from "./state.js";
+import { KEY, call, stream } from "./ask.js";
 import { draw } from "./stages.js";
 
 const at = (id) => document.getElementById(id);
-let lab, running, position = 0; // position: of the last token
-
-// The kinds of a question: a chat, or without a chat template a text, or without a tokenizer token ids.
-const HINTS = {
-  chat: "Message",
-  text: "Text to continue (this checkpoint has no chat template)",
-  ids: "Token ids, such as 1 2 3 (these weights have no tokenizer)",
-};
-const mode = () => (lab.chat ? "chat" : lab.tokenizer ? "text" : "ids");
-const model = () => (state.variant === lab.started ? lab.model : `${lab.model}:${state.variant}`);
-
-// Fields of how to answer, and their values.
-const SETTINGS = {
-  temperature: ({ value }) => Number(value) || 0,
-  seed: ({ value }) => value,
-  tokens: ({ value }) => Math.max(1, Number(value) || 64),
-  system: ({ value }) => value,
-  thinking: ({ checked }) => checked,
-};
-
-function say(error) {
-  at("error").hidden = !error;
-  at("error").textContent = error ?? "";
-}
-
-function make(name, properties, ...children) {
+const words = (text) => text.split(/[\s,]+/).filter(Boolean);
+const joined = (...parts) => parts.filter(Boolean).join(" · ");
+const put = (node, text) => { if (node.textContent !== text) node.textContent = text; };
+const make = (name, properties, ...children) => {
   const made = Object.assign(document.createElement(name), properties);
   made.append(...children);
   return made;
+};
+const say = (error = "") => { at("error").hidden = !error; put(at("error"), error); };
+const choices = (names) => names.map((name) => make("option", { value: name, textContent: name }));
+
+const HINTS = { chat: "Message", text: "Text to continue", ids: "Token ids, such as 1 2 3 (there is no tokenizer)" };
+const FRESH = { turns: [], variant: "", knobs: {}, tokens: 64, temperature: 0, seed: "", system: "", thinking: false };
+const SETTINGS = {
+  temperature: ({ value }) => Number(value) || 0, tokens: ({ value }) => Math.max(1, Number(value) || 64),
+  seed: ({ value }) => value, system: ({ value }) => value, thinking: ({ checked }) => checked,
+};
+const state = restored();
+let lab, running, position = 0; // position: of the last token
+const mode = () => (lab.chat ? "chat" : lab.tokenizer ? "text" : "ids");
+const model = () => (state.variant === lab.started ? lab.model : `${lab.model}:${state.variant}`);
+
+// What this tab has kept; another version of this page, or a hand, may have left another form, which is not taken.
+function restored() {
+  let kept;
+  try { kept = JSON.parse(sessionStorage.getItem("lab-state")); } catch { /* no JSON */ }
+  const form = (value) => Object.prototype.toString.call(value);
+  const isTurn = (turn) => ["user", "assistant"].includes(turn?.role) && typeof turn.text === "string";
+  const found = { ...FRESH };
+  for (const name in FRESH) if (form(kept?.[name]) === form(FRESH[name])) found[name] = kept[name];
+  return found.turns.every(isTurn) ? found : { ...found, turns: [] };
 }
 
-const author = (turn) => (turn.role === "user" ? "you" : [turn.variant, turn.note].filter(Boolean).join(" · "));
-
-function show(turn) {
-  const who = make("div", { className: "who", textContent: author(turn) });
-  const text = make("div", { className: "text", textContent: turn.text });
-  const line = make("li", { className: turn.role }, who, text);
-  at("log").append(line);
-  at("log").scrollTop = at("log").scrollHeight;
-  return { line, who, text };
+// Keep the state, with `changes`, and make the page equal to it: the lines of the chat, and what can be done now.
+function settle(changes) {
+  sessionStorage.setItem("lab-state", JSON.stringify(Object.assign(state, changes)));
+  const log = at("log"), { turns } = state;
+  const line = () => make("li", {}, make("div", { className: "soft who" }), make("div", { className: "text" }));
+  while (log.children.length > turns.length) log.lastChild.remove();
+  while (log.children.length < turns.length) log.append(line());
+  turns.forEach(({ role, text, variant, note }, index) => {
+    const [who, said] = log.children[index].children;
+    log.children[index].className = role;
+    put(who, role === "user" ? "you" : joined(variant, note));
+    put(said, text);
+  });
+  at("send").disabled = at("clear").disabled = at("trace").disabled = Boolean(running);
+  at("stop").disabled = !running;
+  at("again").disabled = Boolean(running) || turns.length < 2;
 }
 
 // Beside the rate stands the highest one that the memory allows at this position, where it is known.
 function showRate(rate) {
   const most = lab.ceiling && lab.ceiling / (lab.step_bytes + position * lab.position_bytes);
-  const share = rate && most ? (100 * rate) / most : 0;
-  at("rate").textContent = rate ? rate.toFixed(1) : "-";
-  at("share").style.width = `${Math.min(100, share)}%`;
-  at("ceiling").textContent = most
-    ? `Ceiling ${most.toFixed(0)} tokens/s, by this GPU's read bandwidth at position ${position}${share ? `: ${share.toFixed(0)} % of it` : ""}`
-    : `Ceiling ${lab.why}`;
+  const share = rate && most ? `: ${((100 * rate) / most).toFixed(0)} % of it` : "";
+  const known = most && `${most.toFixed(0)} tokens/s, by this GPU's read bandwidth at position ${position}${share}`;
+  put(at("rate"), rate ? rate.toFixed(1) : "-");
+  put(at("ceiling"), `Ceiling ${known || lab.why}`);
 }
 
 function bodyOf(text) {
-  const common = { model: model(), knobs: state.knobs, max_tokens: state.tokens, temperature: state.temperature };
-  if (state.seed !== "") common.seed = Number(state.seed);
-  if (mode() === "ids") return { ...common, prompt: text.split(/[\s,]+/).filter(Boolean).map(Number), return_token_ids: true };
-  if (mode() === "text") return { ...common, prompt: text };
-  const messages = state.turns.filter((turn) => turn.text).map(({ role, text }) => ({ role, content: text }));
-  if (state.system.trim()) messages.unshift({ role: "system", content: state.system });
-  return { ...common, messages, chat_template_kwargs: { enable_thinking: state.thinking } };
+  const { knobs, tokens, temperature, seed, system, thinking } = state;
+  const body = { model: model(), knobs, max_tokens: tokens, temperature, seed: seed === "" ? null : Number(seed) };
+  body.stream_options = { include_usage: true, continuous_usage_stats: true };
+  if (mode() === "ids") return { ...body, prompt: words(text).map(Number), return_token_ids: true };
+  if (mode() === "text") return { ...body, prompt: text };
+  const turns = [{ role: "system", text: system.trim() && system }, ...state.turns].filter((turn) => turn.text);
+  const messages = turns.map(({ role, text }) => ({ role, content: text }));
+  return { ...body, messages, chat_template_kwargs: { enable_thinking: thinking } };
 }
 
 // A question without an answer is no part of the chat: it goes back to the box, or the answer that it had comes back.
 function undo(earlier) {
-  const [question] = forget();
-  if (earlier) [question, earlier].forEach((turn) => { state.turns.push(turn); show(turn); });
+  const [question] = state.turns.splice(-2);
+  if (earlier) state.turns.push(question, earlier);
   else at("say").value = [question.text, at("say").value].filter(Boolean).join("\n");
-  save();
-}
-
-// Take the last question and its answer out of the chat.
-function forget() {
-  for (let turn = 0; turn < 2; turn++) at("log").lastChild.remove();
-  return state.turns.splice(-2);
 }
 
 // earlier: the answer that the new one is to replace.
 async function ask(text, earlier) {
-  say();
-  state.turns.push({ role: "user", text });
-  show(state.turns.at(-1));
-  const body = { ...bodyOf(text), stream_options: { include_usage: true, continuous_usage_stats: true } };
   const turn = { role: "assistant", text: "", variant: state.variant, note: "interrupted" };
-  state.turns.push(turn);
-  save();
-  const { line, who, text: place } = show(turn);
-  line.className += " busy";
-  at("log").setAttribute("aria-busy", "true");
+  state.turns.push({ role: "user", text }, turn);
   running = new AbortController();
-  buttons();
-  let first, one = {};
+  say();
+  settle();
+  let first;
   try {
-    for await (const chunk of stream(mode() === "chat" ? "/v1/chat/completions" : "/v1/completions", body, running.signal)) {
-      const choice = chunk.choices[0];
-      turn.text += choice?.delta?.content ?? choice?.text ?? "";
-      if (mode() === "ids") turn.text += (choice?.token_ids ?? []).map((id) => `${id} `).join("");
-      place.textContent = turn.text;
-      at("log").scrollTop = at("log").scrollHeight;
-      if (choice?.finish_reason) turn.note = choice.finish_reason === "length" ? "longest answer reached" : "";
-      if (chunk.usage?.completion_tokens) {
-        one = chunk.usage;
-        first ??= { time: performance.now(), tokens: one.completion_tokens };
-        position = one.total_tokens - 1;
-        const seconds = (performance.now() - first.time) / 1000;
-        if (seconds > 0.05) showRate((one.completion_tokens - first.tokens) / seconds);
+    const path = mode() === "chat" ? "/v1/chat/completions" : "/v1/completions";
+    for await (const { choices: [one], usage, timings, seed } of stream(path, bodyOf(text), running.signal)) {
+      const ids = mode() === "ids" && one?.token_ids?.map((id) => `${id} `).join("");
+      turn.text += ids || one?.delta?.content || one?.text || "";
+      if (one?.finish_reason) turn.note = one.finish_reason === "length" ? "longest answer reached" : "";
+      if (usage?.completion_tokens) {
+        const made = usage.completion_tokens, ms = performance.now() - (first ??= { made, at: performance.now() }).at;
+        position = usage.total_tokens - 1;
+        if (ms > 50) showRate((1000 * (made - first.made)) / ms);
+        const kept = usage.prompt_tokens_details?.cached_tokens ?? 0;
+        put(at("last"), `${made} tokens after ${usage.prompt_tokens}, ${kept} of them in the KV cache`);
       }
-      if (chunk.timings) finish(chunk, one, turn);
-      save();
+      if (timings) {
+        showRate(timings.tokens_per_s);
+        at("last").textContent += `; first token after ${timings.first_token_s.toFixed(2)} s`;
+        turn.note = joined(`${at("rate").value} tokens/s`, state.temperature && `seed ${seed}`, turn.note);
+      }
+      settle();
+      at("log").scrollTop = at("log").scrollHeight;
     }
   } catch (error) {
     turn.note = error.name === "AbortError" ? "stopped" : "failed";
-    if (error.name !== "AbortError") say(error.message);
+    if (turn.note === "failed") say(error.message);
     if (!turn.text) undo(earlier);
   }
   running = undefined;
-  who.textContent = author(turn);
-  line.classList.remove("busy");
-  at("log").removeAttribute("aria-busy");
-  save();
-  buttons();
+  settle();
 }
 
-function finish({ timings, seed }, usage, turn) {
-  showRate(timings.tokens_per_s);
-  const kept = usage.prompt_tokens_details?.cached_tokens ?? 0;
-  at("last").textContent =
-    `Last answer: ${usage.completion_tokens} tokens after ${usage.prompt_tokens}, ${kept} in the KV cache before; ` +
-    `first token after ${timings.first_token_s.toFixed(2)} s`;
-  const drawn = state.temperature ? `seed ${seed}` : "";
-  turn.note = [`${timings.tokens_per_s.toFixed(1)} tokens/s`, drawn, turn.note].filter(Boolean).join(" · ");
+function choose(variant, knobs) {
+  const known = lab.variants.find(({ name }) => name === variant);
+  if (!known) return choose(lab.started, {});
+  settle({ variant, knobs });
+  at("variant").value = variant;
+  put(at("idea"), known.idea);
+  at("knobs").replaceChildren(...known.knobs.map(field));
 }
 
-function buttons() {
-  at("send").disabled = at("clear").disabled = at("trace").disabled = Boolean(running);
-  at("stop").disabled = !running;
-  at("again").disabled = Boolean(running) || state.turns.length < 2;
+function field({ name, help, kind, takes, choices: all, default: usual }) {
+  const options = kind === "choice" ? choices(all) : [];
+  const input = make(options.length ? "select" : "input", { title: takes }, ...options);
+  const read = (text) => (kind === "list" ? words(text) : kind === "int" && !isNaN(text) ? Number(text) : text);
+  input.value = String(state.knobs[name] ?? usual);
+  input.addEventListener("change", () => settle({ knobs: { ...state.knobs, [name]: read(input.value) } }));
+  return make("label", {}, `${name}: ${help} `, input);
 }
 
-function showVariant() {
-  const chosen = lab.variants.find(({ name }) => name === state.variant);
-  at("idea").textContent = chosen.idea;
-  at("knobs").replaceChildren(...chosen.knobs.map((knob) => make("div", {}, ...field(knob))));
-}
+const open = () => call("/lab").then(begin).catch(({ status, message }) => {
+  at("unlock").hidden = status !== 401;
+  put(at("about"), message);
+});
 
-function field(knob) {
-  const id = `knob-${knob.name}`;
-  const label = make("label", { htmlFor: id, textContent: `${knob.name}: ${knob.help}` });
-  const options = knob.choices.map((choice) => make("option", { value: choice, textContent: choice }));
-  const input = knob.kind === "choice" ? make("select", { id }, ...options) : make("input", { id, title: knob.takes });
-  input.value = String(state.knobs[knob.name] ?? knob.default);
-  const read = {
-    int: Number,
-    choice: (text) => knob.choices.find((choice) => String(choice) === text),
-    list: (text) => text.split(",").map((part) => part.trim()).filter(Boolean),
-  }[knob.kind] ?? String;
-  input.addEventListener("change", () => { state.knobs[knob.name] = read(input.value); save(); });
-  return [label, input];
-}
-
-async function trace() {
-  say();
-  at("trace").disabled = true;
-  at("stages").textContent = "tracing; the first time, its kernel is compiled";
-  try {
-    draw(at("stages"), await (await call("/lab/trace", { model: model(), knobs: state.knobs, position })).json());
-  } catch (error) {
-    at("stages").textContent = "";
-    say(error.message);
-  }
-  buttons();
-}
-
-async function open() {
-  try {
-    lab = await (await call("/lab")).json();
-  } catch (error) {
-    at("unlock").hidden = error.status !== 401;
-    at("about").textContent = error.message;
-    return;
-  }
+function begin(answer) {
+  lab = answer;
   at("unlock").hidden = true;
-  at("about").textContent = `${lab.model} on ${lab.device}, ${lab.positions} positions`;
-  at("say-label").textContent = HINTS[mode()];
   at("chats").hidden = mode() !== "chat";
-  at("variant").replaceChildren(...lab.variants.map(({ name }) => make("option", { value: name, textContent: name })));
-  if (!lab.variants.some(({ name }) => name === state.variant)) Object.assign(state, { variant: lab.started, knobs: {} });
-  at("variant").value = state.variant;
+  put(at("about"), `${lab.model} on ${lab.device}, ${lab.positions} positions`);
+  put(at("say-label"), HINTS[mode()]);
+  at("variant").replaceChildren(...choices(lab.variants.map(({ name }) => name)));
   for (const name in SETTINGS) at(name)[at(name).type === "checkbox" ? "checked" : "value"] = state[name];
-  at("log").replaceChildren();
-  state.turns.forEach(show);
-  const last = state.turns.at(-1); // of a page that was left before it began
-  if (last?.note === "interrupted" && !last.text) undo();
-  buttons();
-  showVariant();
+  if (state.turns.at(-1)?.text === "") undo(); // the page was left before the answer began
+  choose(state.variant, state.knobs);
   showRate(0);
   at("say").focus();
 }
 
-at("ask").addEventListener("submit", (event) => {
-  event.preventDefault();
+const on = (id, event, act) => at(id).addEventListener(event, act);
+const does = (act) => (event) => { event.preventDefault(); act(); };
+const submit = does(() => {
   const text = at("say").value.trim();
   if (!lab) open();
-  if (!text || running || !lab) return;
-  at("say").value = "";
-  ask(text);
+  else if (text && !running) { at("say").value = ""; ask(text); }
 });
-at("say").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-    event.preventDefault();
-    at("ask").requestSubmit();
-  }
-});
+on("ask", "submit", submit);
+on("say", "keydown", (event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && submit(event));
+on("unlock", "submit", does(() => { sessionStorage.setItem(KEY, at("key").value); open(); }));
 addEventListener("keydown", (event) => event.key === "Escape" && running?.abort());
-at("stop").addEventListener("click", () => running?.abort());
-at("again").addEventListener("click", () => {
-  const [question, answer] = forget();
-  ask(question.text, answer);
+on("stop", "click", () => running?.abort());
+on("again", "click", () => { const [question, answer] = state.turns.splice(-2); ask(question.text, answer); });
+on("clear", "click", () => { settle({ turns: [] }); at("say").focus(); });
+on("trace", "click", () => {
+  const place = at("stages"), failed = ({ message }) => put(place, message);
+  put(place, "tracing; the first time, its kernel is compiled");
+  call("/lab/trace", { model: model(), knobs: state.knobs, position }).then((step) => draw(place, step)).catch(failed);
 });
-at("clear").addEventListener("click", () => {
-  state.turns = [];
-  save();
-  buttons();
-  at("log").replaceChildren();
-  at("say").focus();
-});
-at("variant").addEventListener("change", () => {
-  Object.assign(state, { variant: at("variant").value, knobs: {} });
-  save();
-  showVariant();
-});
-for (const name in SETTINGS) at(name).addEventListener("input", () => { state[name] = SETTINGS[name](at(name)); save(); });
-at("trace").addEventListener("click", trace);
-at("unlock").addEventListener("submit", (event) => { event.preventDefault(); setKey(at("key").value); open(); });
+on("variant", "change", () => choose(at("variant").value, {}));
+for (const name in SETTINGS) on(name, "input", () => settle({ [name]: SETTINGS[name](at(name)) }));
 open();

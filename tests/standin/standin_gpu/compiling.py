@@ -17,7 +17,7 @@ from common.compile.nvrtc_worker import Request
 from common.errors import CompileError
 
 ADDED = ("-ftz=true", f"-arch={ARCH}", "--device-as-default-execution-space")  # by CuPy, to any options
-FORMAT = "kernels, variables and PTX"  # of a cached compilation
+FORMAT = "kernels, variables and PTX"  # parts of a cached compilation
 PARAMETERS = "CONSTANT[0]", 0x210  # bytes of the first constant bank of sm_90 before the arguments of a kernel
 USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+).* CONSTANT\[0\]:(\d+)")
 SIGNATURE = r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?\\?\s*{name}\s*\(([^)]*)\)"

@@ -8,10 +8,10 @@ import numpy as np
 from common.devices.ptx.counted import COPY, class_of, counted
 from common.devices.ptx.program import PtxKernel
 
-CALL, LAUNCH_CALL = 1e-6, 7e-6  # of the host, for any call and for a launch from Python
-LAUNCH, NODE = 2e-6, 1e-6  # of the device, for a launch and for the node of a graph
+CALL, LAUNCH_CALL = 1e-6, 7e-6  # on the host, for any call and for a launch from Python
+LAUNCH, NODE = 2e-6, 1e-6  # on the device, for a launch and for the node of a graph
 BANDWIDTH = 3e12  # bytes a second
-SHARE = {16: 0.4, 32: 0.6, 64: 0.8, 128: 1.0}  # of that bandwidth, by the width of the load in bits
+SHARE = {16: 0.4, 32: 0.6, 64: 0.8, 128: 1.0}  # share of that bandwidth, by the width of the load in bits
 GRID_BARRIER, BLOCK_BARRIER, ATOMIC = 1e-6, 2e-8, 1e-9
 PAID = ("memory", "exchange", COPY)  # classes of instructions that take time
 

@@ -6,9 +6,9 @@ DRIVER = 13020  # the CUDA that it knows
 BUS_ID = "0000:1F:00.0"
 MEMORY = 64 << 20
 MULTIPROCESSORS = 8
-REGISTERS, THREADS, BLOCKS = 65536, 2048, 32  # of a multiprocessor
-SHARED, RESERVED = 228 << 10, 1 << 10  # of a multiprocessor; the driver's share of each block
-STATIC_SHARED = 48 << 10  # of a block, more only after CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES was raised
+REGISTERS, THREADS, BLOCKS = 65536, 2048, 32  # per multiprocessor
+SHARED, RESERVED = 228 << 10, 1 << 10  # per multiprocessor; the driver's share of each block
+STATIC_SHARED = 48 << 10  # per block, more only after CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES was raised
 OPTIN_SHARED = SHARED - RESERVED
 BLOCK_THREADS = 1024
 

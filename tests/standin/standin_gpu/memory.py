@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from standin_gpu.streams import Clock, Past, Uses, line
 
-FRESH = 0xFF  # of memory that has not been written
+FRESH = 0xFF  # memory that has not been written
 ALIGNED = 256  # addresses of buffers
 UNIT = 512  # bytes to which the pool rounds up
 

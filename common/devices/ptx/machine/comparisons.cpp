@@ -84,7 +84,7 @@ template <class U> struct Select { // c: a predicate
   }
 };
 
-template <class F> struct Logic { // of predicates
+template <class F> struct Logic { // on predicates
   template <bool M> static void lanes(Warp &w, const In *in) {
     set_predicate<M>(w, in->d, F{}(*w.reg<uint32_t>(in->a), *w.reg<uint32_t>(in->b)));
   }

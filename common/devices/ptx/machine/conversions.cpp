@@ -58,7 +58,7 @@ constexpr const char *types[] = {"u8", "s8", "u16", "s16", "u32", "s32", "u64", 
 constexpr uint32_t type_count = 12;
 using Integer = __int128; // any of them
 
-int bits_of(Type t) { return 8 << (t / 2); } // of an integer
+int bits_of(Type t) { return 8 << (t / 2); } // for integer types
 Integer lowest(Type t) { return t % 2 ? -(Integer(1) << (bits_of(t) - 1)) : 0; }
 Integer highest(Type t) { return (Integer(1) << (bits_of(t) - t % 2)) - 1; }
 
@@ -83,7 +83,7 @@ Integer integer_in(const Warp &w, uint32_t at, int lane, Type t) {
     return element<int64_t>(w, at, lane);
   }
 }
-double number_in(const Warp &w, uint32_t at, int lane, Type t) { // of a floating type: exact
+double number_in(const Warp &w, uint32_t at, int lane, Type t) { // for floating types: exact
   if (t == f64) return element<double>(w, at, lane);
   if (t == f16) return from_half(element<uint16_t>(w, at, lane));
   if (t == bf16) return bits<float>(uint32_t(element<uint16_t>(w, at, lane)) << 16);
@@ -137,7 +137,7 @@ void convert(Warp &w, const In *in) {
   GO_ON;
 }
 
-template <class D, class S> struct Resize { // of integers; the sign of D does not matter
+template <class D, class S> struct Resize { // integers; the sign of D does not matter
   template <bool M> static void run(Warp &w, const In *in) {
     if (in->imm) return convert(w, in);
     const S *a = w.reg<S>(in->a);

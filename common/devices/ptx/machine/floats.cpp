@@ -47,7 +47,7 @@ template <class T, int N, bool Often, class F> void rounded(Ops &ops, const std:
 // Minimum and maximum: the operand that is no NaN; -0 is below +0.
 template <class T, bool Most> inline T extreme(T a, T b) {
   using U = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
-  const T either = bits<T>(Most ? bits<U>(a) & bits<U>(b) : bits<U>(a) | bits<U>(b)); // of equal numbers
+  const T either = bits<T>(Most ? bits<U>(a) & bits<U>(b) : bits<U>(a) | bits<U>(b)); // for equal numbers
   const T chosen = a == b ? either : (Most ? a > b : a < b) ? a : b;
   return a != a ? b : b != b ? a : chosen;
 }

@@ -27,7 +27,7 @@ double value_of(Element kind, uint32_t word, int n) {
     return int32_t(word);
   }
 }
-uint32_t word_as(Element kind, double x, bool saturates) { // of an accumulator
+uint32_t word_as(Element kind, double x, bool saturates) { // for an accumulator
   if (kind == f16s) return Half::word(x);
   if (kind == f32s) return bits<uint32_t>(made(float(x)));
   if (saturates) x = std::fmin(std::fmax(x, -0x1p31), 0x1p31 - 1);

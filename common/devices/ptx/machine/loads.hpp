@@ -13,7 +13,7 @@ inline bool looked(Warp &w, const In *in, uint8_t *const *at, uint32_t bytes) {
   return true;
 }
 
-template <class R, int V> struct Registers { // of a vector; `more` has all but the first
+template <class R, int V> struct Registers { // a vector; `more` has all but the first
   R *d[V];
   Registers(const Warp &w, const In *in) {
     d[0] = w.reg<R>(in->d);

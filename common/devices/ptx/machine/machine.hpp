@@ -143,7 +143,7 @@ struct Copy {
   uint8_t *to[warp_size];
   const uint8_t *from[warp_size];
   uint8_t read[warp_size]; // bytes read; the rest are zeros
-  uint64_t number;         // of the copies of its warp
+  uint64_t number;         // among the copies of its warp
   uint32_t handed;         // lanes with this copy handed over to an mbarrier
 };
 

@@ -72,7 +72,7 @@ struct Prefetch {
     uint8_t *at[warp_size];
     return places(w, in, 1, reads, at);
   }
-  static void run(Warp &w, const In *in) { // of a line of L2: only the check
+  static void run(Warp &w, const In *in) { // a line of L2: only the check
     if (!checked(w, in)) return;
     GO_ON;
   }

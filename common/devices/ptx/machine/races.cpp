@@ -206,7 +206,7 @@ bool Races::check_write(const Access &a, Cell &c, uintptr_t at, const Stored *st
   return true;
 }
 
-// Of these lanes the ones at this lane's time that have seen what it has.
+// Those of these lanes at this lane's time that have seen what it has.
 uint32_t Races::lanes_like(const Warp &w, int lane, uint32_t among) const {
   const Thread &me = by_[id(w, lane)];
   uint32_t found = 0;

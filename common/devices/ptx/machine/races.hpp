@@ -55,11 +55,11 @@ private:
     uint32_t time = 1;
     Known seen, released[2], pending[2]; // released: by fences of block and grid; pending: acquired by the next fence
   };
-  struct Place {     // of strong writes: vectors for an acquire there
+  struct Place {     // strong writes: vectors for an acquire there
     Known far, near; // for all blocks; for the writer's block
     uint32_t block;
   };
-  struct Phase { // of an mbarrier
+  struct Phase { // an mbarrier's
     uint32_t component, initializer, initialized;
     bool fenced = false;
     Known pending, over;
@@ -113,16 +113,16 @@ private:
   void by_letter(const Access &a, const char *what);
   std::string name(uintptr_t at) const;
 
-  static constexpr size_t most_pairs = 64; // of instructions; the launch stops there
+  static constexpr size_t most_pairs = 64; // pairs of instructions; the launch stops there
   Grid &grid_;
   uint32_t threads_, count_, components_;
   std::vector<Thread> by_;
   std::vector<std::vector<Phase>> phases_; // by block
   std::unordered_map<uintptr_t, Place> places_;
-  std::unordered_map<const Barrier *, Known> arrived_; // of warps that do not wait
+  std::unordered_map<const Barrier *, Known> arrived_; // by warps that do not wait
   std::vector<Shadow> buffers_, shared_;
   Seen last_a_, last_b_, last_join_;
-  std::set<std::pair<uint32_t, uint32_t>> pairs_; // of instructions, reported
+  std::set<std::pair<uint32_t, uint32_t>> pairs_; // instructions, reported
   std::string found_, letters_;
 };
 
