@@ -55,7 +55,7 @@ def call(cpu_cache: Path, monkeypatch, seed):
         if name in NAMES
     )
     common = ["model=tiny", "blocks=2", "archs=[sm_90]", f"cache={cpu_cache}"]
-    fixed = ["device=ptx", "report=false", f"seed={seed}", f"cpu.steps=[{steps}]", f"args={common}"]
+    fixed = ["device=ptx", f"seed={seed}", f"cpu.steps=[{steps}]", f"args={common}"]
 
     def execute(argv: Sequence[str], seconds: float) -> Ended:
         assert argv[0] == "experiments"

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from common import ROOT
-from common.record.store import SCHEMA, Store
+from common.record.store import SCHEMA
 from tests.strength.soak.hostile.attempt import Attempt, Case, attempt
+from tests.whole_rows import RUN
 
-COMMITTED = ROOT / "experiments" / "results" / "host.jsonl"
 GOOD = 2  # undamaged records beside the damaged one
 WRONG: tuple[Any, ...] = (None, True, -1, 1e308, "", "text", [], {}, [[]], {"": {}})
 Damage = Callable[[random.Random, dict[str, Any]], bytes]
@@ -18,7 +17,8 @@ Damage = Callable[[random.Random, dict[str, Any]], bytes]
 
 def store_lines(rng: random.Random, folder: Path) -> Iterator[tuple[Case, bool]]:
     """A command that reads a store with one damaged line in `folder`, and whether that line is still a record."""
-    rows = [row for row in Store(COMMITTED).records() if row.get("kind") == "run"]
+    whole = RUN | {"schema": SCHEMA, "time": "2026-11-27T00:00:00+00:00"}
+    rows = [whole | {"id": f"20261127T000000-{number:010x}"} for number in range(GOOD + 1)]
     file = folder / "records.jsonl"
     while True:
         name = rng.choice(sorted(DAMAGE))
