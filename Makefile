@@ -55,9 +55,9 @@ soak: $(STAMP) ## all mutants by hand, 600 by operator, 300 of the validator, co
 # The records from which tables and figures are made, what is most worth knowing first. On a GPU machine, nine minutes at
 # a time, and again until nothing is left: make evidence BUDGET=540 RESULTS=experiments/results/h200.jsonl
 # A bare one without a network, with a copy of wheelhouse/: make evidence OFFLINE=1 BUDGET=540 RESULTS=...
-RESULTS ?= experiments/results/host.jsonl
+RESULTS ?= experiments/results/evidence.jsonl
 BUDGET ?= null
-evidence: $(STAMP) ## records for the report: what BUDGET=seconds holds, into RESULTS=file; again: it goes on there (OFFLINE=1)
+evidence: $(STAMP) ## records for the tables: what BUDGET=seconds holds, into RESULTS=file; again: it goes on there (OFFLINE=1)
 	@$(PY) -m experiments.evidence results=$(RESULTS) budget_s=$(BUDGET) $(ARGS) || [ $$? = 3 ] # 3: some of it is left
 
 bench: $(STAMP) ## time of the lab itself on this machine, against its targets

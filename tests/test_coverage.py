@@ -4,11 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from made_records import evidence, result
 
 from common import ROOT
 from common.errors import LabError
-from experiments.report import blocks
 from tests.strength.coverage.__main__ import main
 from tests.strength.coverage.covered import Executed
 from tests.strength.coverage.holes import (
@@ -112,16 +110,6 @@ def test_a_reason_about_nothing_and_one_without_words_are_refused(tmp_path: Path
     file.write_text(f"{BARRIER}:\n  {entry}\n")
     with pytest.raises(LabError, match=re.escape(told)):
         read_reasons(file)
-
-
-@pytest.mark.parametrize(("left", "told"), [(0, "everything else has its reason"), (3, "**3 others have no reason**")])
-def test_the_sentence_says_what_has_no_reason(left: int, told: str):
-    shares = {"lines": 1200, "lines %": 100.0, "branches": 300, "branches %": 98.6}
-    row = {"file": "all", **shares, "never": 8, "no reason": left}
-    known = evidence(result("coverage", "counted", [row]) | {"stacks": ["a", "b"]})
-    text = blocks.make("sentence:coverage", known)
-    assert "2 stacks executes 100 % of 1,200 lines, 98.6 % of 300 branches" in text
-    assert told in text
 
 
 @pytest.mark.parametrize("given", ["experiment=counts", "reproduce=x", "resume=true"])

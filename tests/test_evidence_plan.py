@@ -60,11 +60,11 @@ def states(machine: Machine) -> list[tuple[str, str]]:
 
 
 def test_without_a_budget_every_step_is_done_once_in_order(call):
-    code, machine = call("report=false")
+    code, machine = call()
     assert code == 0
     assert [step for step, _ in machine.begun] == list(ROWS)
     assert len(rows(machine)) == sum(ROWS.values())
-    assert call("report=false", on=machine)[0] == 0
+    assert call(on=machine)[0] == 0
     assert len(machine.begun) == len(ROWS), "a second call has nothing to do"
 
 
@@ -79,7 +79,7 @@ def test_a_call_ends_within_its_budget_and_says_what_is_left(call, capsys):
 
 def test_calls_cut_at_any_byte_and_resumed_elsewhere_give_the_rows_of_one_call(call, tmp_path, seed):
     rng = random.Random(seed)
-    _, whole = call("report=false", on=Machine(tmp_path / "whole.jsonl"))
+    _, whole = call(on=Machine(tmp_path / "whole.jsonl"))
     results = tmp_path / "cut.jsonl"
     for number in range(9):
         code, machine = call("budget_s=540", on=Machine(results))
@@ -104,7 +104,7 @@ def test_the_first_call_holds_what_decides_the_next_kernel(call):
 
 
 def test_calls_that_are_killed_go_on_there_and_lose_nothing_but_the_row_under_way(call, tmp_path):
-    _, whole = call("report=false", on=Machine(tmp_path / "whole.jsonl"))
+    _, whole = call(on=Machine(tmp_path / "whole.jsonl"))
     results = tmp_path / "cut.jsonl"
     for kill in (60.0, 180.0, 400.0):
         machine = Machine(results)
@@ -114,7 +114,7 @@ def test_calls_that_are_killed_go_on_there_and_lose_nothing_but_the_row_under_wa
         assert [step for step, _ in machine.begun] == [step for step in ROWS if step not in done][: len(machine.begun)]
         assert len(machine.begun) > 1
     for _ in range(9):
-        code, machine = call("budget_s=540", "report=false", on=Machine(results))
+        code, machine = call("budget_s=540", on=Machine(results))
         if code == 0:
             break
     assert code == 0
@@ -147,7 +147,7 @@ def test_a_step_that_hangs_costs_its_limit_once_in_a_call_and_is_tried_last(call
             kept = [row for row in Store(results).records() if row.get("state") == "failed"]
             assert [(row["name"], row["code"]) for row in kept] == [(name, None) for name in hung]
     machine = Machine(results)
-    assert call("report=false", on=machine)[0] == 0
+    assert call(on=machine)[0] == 0
     assert sorted(rows(machine)) == sorted((step, row) for step, number in ROWS.items() for row in range(number))
 
 
@@ -155,7 +155,7 @@ def test_a_row_that_hangs_in_a_step_lets_the_others_go_on(call, tmp_path, monkey
     machine = Machine(tmp_path / "r.jsonl")
     with monkeypatch.context() as hangs:
         hangs.setattr(machine, "seconds_of", lambda step, row: 1e9 if (step, row) == ("ablation", 2) else 10)
-        assert call("report=false", on=machine)[0] == 1
+        assert call(on=machine)[0] == 1
     assert [step for step, _ in machine.begun].count("ablation") == 2, "it made rows, and was begun again"
     assert [name for name, state in states(machine) if state == "failed"] == ["ablation"]
     assert machine.begun[-1][0] != "ablation"
@@ -179,13 +179,13 @@ def test_a_step_begins_only_if_its_first_row_fits_and_a_slower_machine_ends_too(
 def test_a_step_that_fails_ends_nothing_but_itself_and_is_tried_last(call):
     _, machine = call("plan=true")
     machine.fail = {"rivals": 2, "ceiling": -11}
-    assert call("report=false", on=machine)[0] == 1
+    assert call(on=machine)[0] == 1
     assert [step for step, _ in machine.begun] == list(ROWS)
     assert [name for name, state in states(machine) if state == "failed"] == ["ceiling", "rivals"]
     kept = [row["report"] for row in Store(machine.results).records() if row.get("state") == "failed"]
     assert kept == ["it failed\n"] * 2
     machine.fail = {}
-    assert call("report=false", on=machine)[0] == 0
+    assert call(on=machine)[0] == 0
     assert [step for step, _ in machine.begun[len(ROWS) :]] == ["ceiling", "rivals"]
 
 
@@ -201,18 +201,18 @@ def test_a_stack_whose_worker_was_killed_leaves_its_step_to_do(call, tmp_path):
                 return Ended(1, "")
             return ended
 
-    code, machine = call("report=false", on=Losing(tmp_path / "r.jsonl"))
+    code, machine = call(on=Losing(tmp_path / "r.jsonl"))
     assert (code, ("ladder", "cut") in states(machine)) == (0, True)
     assert ("ladder", "done") in states(machine)
 
 
 def test_other_code_other_seed_or_another_gpu_is_asked_anew(call, monkeypatch):
-    _, machine = call("report=false", "only=[energy]")
-    call("report=false", "only=[energy]", "seed=2", on=machine)
+    _, machine = call("only=[energy]")
+    call("only=[energy]", "seed=2", on=machine)
     monkeypatch.setattr(command, "choose_device", lambda name: DeviceChoice("cuda", "Another GPU"))
-    call("report=false", "only=[energy]", on=machine)
+    call("only=[energy]", on=machine)
     monkeypatch.setattr("experiments.evidence.plan.code_sha", lambda: "other")
-    call("report=false", "only=[energy]", on=machine)
+    call("only=[energy]", on=machine)
     assert len(machine.begun) == 4
 
 
@@ -231,7 +231,7 @@ def test_every_step_is_a_command_that_is_accepted(device, call, tmp_path, monkey
                 composed_.append(argv[0])
             return Ended(0, "")
 
-    assert call("report=false", "budget_s=5400", on=Recorded(tmp_path / "r.jsonl"))[0] == 0
+    assert call("budget_s=5400", on=Recorded(tmp_path / "r.jsonl"))[0] == 0
     assert len(composed_) >= 8
 
 
@@ -246,7 +246,7 @@ def test_steps_that_time_all_stacks_ask_the_same(call, tmp_path):
                 asked_[self.name(argv)] = (to_json(request_of(here)), here.model)
             return Ended(0, "")
 
-    call("report=false", on=Recorded(tmp_path / "r.jsonl"))
+    call(on=Recorded(tmp_path / "r.jsonl"))
     same = [asked_[name] for name in SAME]
     assert all(each == same[0] for each in same)
 

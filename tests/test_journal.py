@@ -1,5 +1,6 @@
-"""The journal: every entry has its parts, and its links lead somewhere."""
+"""The journal: every entry has its parts, and its links and the records that it cites are there."""
 
+import json
 import re
 
 from common import ROOT
@@ -7,6 +8,7 @@ from common import ROOT
 JOURNAL = (ROOT / "DEVLOG.md").read_text()
 ENTRY = re.compile(r"^## (\d+)\. .*?(?=^#|\Z)", re.MULTILINE | re.DOTALL)
 LONGEST = 25  # lines of an entry
+RECORD = re.compile(r"`(20\d{6}T\d{6}-\w+)`")
 
 
 def test_every_entry_is_a_dated_question_with_reading_verdict_and_lesson_in_few_lines():
@@ -27,3 +29,10 @@ def test_links_within_the_journal_lead_to_its_entries():
     links = re.findall(r"\]\(#([^)]+)\)", JOURNAL)
     assert len(links) > 5
     assert {*links} <= known
+
+
+def test_records_that_the_journal_cites_exist():
+    files = (ROOT / "experiments" / "results").glob("*.jsonl")
+    known = {json.loads(line)["id"] for file in files for line in file.read_text().splitlines()}
+    assert RECORD.findall("`20261127T172848-h200probe0` 2026") == ["20261127T172848-h200probe0"]
+    assert {*RECORD.findall(JOURNAL)} <= known

@@ -1,22 +1,18 @@
-"""Ladder of the fast kernel: its steps, and the figures of each."""
+"""Measured table: the steps to the fast kernel, and what records may say of each."""
 
+import json
 import re
-from xml.etree import ElementTree
 
 import pytest
-from made_records import MODEL, evidence, lines, run, timed
+from made_records import MODEL, evidence, lines, timed
 
 from common import ROOT
 from common.model.shapes import Model
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import prefixes
-from experiments.report import ladder
-from experiments.report.__main__ import RESULTS
-from experiments.report.evidence import read
-from experiments.report.figures import all_figures
-from experiments.report.timed import OPEN
+from experiments.report.measured import FAST, OPEN, RIVAL, measured, steps, table
 
-LARGE = MODEL | {"name": ladder.MODEL}
+DAY = "2026-01-01"
 
 
 def on(gpu: str, us: float, when: int, name: str = "joint_heads", **about) -> dict:
@@ -24,14 +20,23 @@ def on(gpu: str, us: float, when: int, name: str = "joint_heads", **about) -> di
     row = timed(name, [] if name == "baseline" else [name])
     (latency,) = row["latencies"]
     latencies = [latency | {"seconds": {"median": us / 1e6}} | about]
-    row |= {"latencies": latencies, "device": row["device"] | {"gpu": gpu}, "model": LARGE}
-    return row | {"id": f"on-{when}", "time": f"2026-01-01T00:00:{when:02}+00:00"}
+    row |= {"latencies": latencies, "device": row["device"] | {"gpu": gpu}}
+    return row | {"id": f"on-{when}", "time": f"{DAY}T00:00:{when:02}+00:00"}
+
+
+def generation(engine: str, *us: float, by: str = "stages", gpu: str = "H200", day: str = DAY) -> dict:
+    """A row of experiment=rivals: us of a token at positions 1 and 200."""
+    asked = {"task": "rivals", "device": {"name": "cuda", "why": gpu}, "model": MODEL, "row": engine}
+    rates = {f"tok/s at {at}": 1e6 / each for at, each in zip((1, 200), us, strict=False)}
+    found = {"state": "ran", "validated": by, **rates, "first token ms at 1": 2.0}
+    row = {"id": f"{engine}-{by}", "kind": "row", "time": f"{day}T00:01:00+00:00", "found": found}
+    return row | {"asked": asked | {"options": {"tokens": 32}}}
 
 
 def table_of(*records: dict) -> dict[str, dict]:
-    """Lines of the table, by the variant of the step."""
-    found = lines(ladder.summary(evidence(*records)))
-    return {re.search(r"\[(\w+)\]", line["step"])[1]: line for line in found}
+    """Lines of the table, by what is timed."""
+    found = lines(table(evidence(*records)))
+    return {re.search(r"\w+(?=[\]*])|$", line["step"])[0]: line for line in found}
 
 
 def test_steps_are_the_legal_beginnings_of_a_stack():
@@ -42,41 +47,98 @@ def test_steps_are_the_legal_beginnings_of_a_stack():
 
 def test_every_variant_of_the_built_stack_is_in_one_step():
     some = evidence()
-    labels, stacks = zip(*ladder.steps(some).items(), strict=True)
-    whole, _ = some.stack_of(ladder.BUILT)
+    labels, stacks = zip(*steps(some).items(), strict=True)
+    whole, _ = some.stack_of(FAST)
     assert (labels[0], stacks[0], stacks[-1]) == ("baseline", (), whole)
-    assert " + ".join(label.partition(" = ")[0].removeprefix("+ ") for label in labels[1:]) == " + ".join(whole)
+    assert [label.partition(" = ")[0] for label in labels[1:]] == [*whole]
 
 
-def test_a_step_has_its_counts_and_no_time_that_nobody_measured():
-    found = table_of(run("baseline", [], 10), run("joint_heads", ["joint_heads"], 6))
-    assert [found[step]["grid barriers a token"] for step in ("baseline", "joint_heads", "by_value")] == [10, 6, None]
-    assert {line["measured us a token"] for line in found.values()} == {OPEN}
-    assert {line["of the read rate"] for line in found.values()} == {"-"}
+def test_without_records_no_row_has_a_number():
+    found = table_of()
+    assert {line["step"] for line in found.values()} >= {"[baseline](variants/baseline.cu)", "**another engine**"}
+    assert not re.search(
+        r"\d", " ".join(f"{line['of the ceiling']}{line['against the row above']}" for line in found.values())
+    )
 
 
-def test_a_time_is_the_newest_of_that_gpu_model_and_position():
-    here = [on("NVIDIA H100 80GB", 650, 1), on("NVIDIA H100 80GB", 640, 2), on("NVIDIA H200", 777, 3)]
-    away, odd = on("NVIDIA H100", 5, 4, position=200), on("NVIDIA H100", 6, 5, verdict="IMPLAUSIBLE")
-    small = on("NVIDIA H100", 7, 6) | {"model": MODEL}
-    counted = run("baseline", [], 10) | {"model": LARGE}
-    found = table_of(*here, away, odd, small, counted)
-    assert found["joint_heads"]["measured us a token"] == "640"
-    assert found["baseline"]["measured us a token"] == OPEN
-    floor = Model(**LARGE).bytes_per_token(1) / 3105e3
-    assert found["joint_heads"]["of the read rate"] == f"{100 * floor / 640:.0f} %"
+def test_a_time_is_the_newest_of_one_gpu_model_day_and_position():
+    here = [on("H200", 650, 1), on("H200", 640, 2), on("H200", 857, 3, "baseline"), on("H100", 777, 4)]
+    odd = on("H200", 6, 5, verdict="IMPLAUSIBLE"), on("H200", 7, 6) | {"status": "NUMERIC_MISMATCH"}
+    other = (
+        on("H200", 5, 7) | {"time": "2026-01-02T00:00:00+00:00"},
+        on("H200", 4, 8) | {"model": MODEL | {"name": "x"}},
+    )
+    found = table_of(*here, *odd, *other)
+    assert (found["baseline"]["µs at 1"], found["joint_heads"]["µs at 1"]) == ("857", "640")
+    assert found["by_value"]["µs at 1"] == OPEN
+    assert (found["joint_heads"]["of the ceiling"], found["baseline"]["against the row above"]) == ("50 %", "")
+    assert found["joint_heads"]["against the row above"].replace("\u00a0", " ") == "-10.0 % [-12.0, -9.0]"
+    (note,) = table(evidence(*here, *odd, *other)).notes
+    assert f"**H200, tiny, {DAY}**" in note
 
 
-def test_the_picture_has_measured_bars_and_says_what_is_not_timed():
-    one, two = on("NVIDIA H100", 640, 1), on("NVIDIA H100", 857, 2, "baseline")
-    assert all(figure.name != "ladder" for figure in all_figures(evidence(one))), "one bar says nothing"
-    some = evidence(one, two)
-    (figure,) = (figure for figure in all_figures(some) if figure.name == "ladder")
-    words = [node.text for node in ElementTree.fromstring(figure.svg).iter() if node.text]
-    assert figure.basis == "measured"
-    assert {"640", "857", "baseline", "+ joint_heads"} <= {*words}
-    assert words.count(OPEN) == len(ladder.steps(some)) - 2
-    assert {*figure.records} == {"on-1", "on-2"}
+def test_a_change_against_another_stack_is_not_one_against_the_row_above():
+    found = table_of(on("H200", 640, 1) | {"parent": ["by_value"]}, on("H200", 857, 2, "baseline"))
+    assert (found["joint_heads"]["µs at 1"], found["joint_heads"]["against the row above"]) == ("640", "")
+
+
+def test_a_rival_stands_there_if_its_stages_were_validated_at_that_place():
+    """Both latencies by hand: 1 TB/s at half of the ceiling; a token of the model at position 1 in 800 us."""
+    base = on("H200", 857, 1, "baseline")
+    right = generation(RIVAL, 800.0, 1200.0)
+    wrong = [generation(RIVAL, 5.0, **about) for about in ({"by": "ids"}, {"gpu": "H100"}, {"day": "2026-01-02"})]
+    found = table_of(base, right, *wrong)
+    assert [found["Triton"][f"µs at {at}"] for at in (1, 200)] == ["800†", "1,200†"]
+    share = Model(**MODEL).bytes_per_token(1) / 800e-6 / 2e12
+    assert found["Triton"]["of the ceiling"] == f"{100 * share:.0f} %"
+    assert table_of(base, *wrong)["Triton"]["µs at 1"] == OPEN
+    assert measured(evidence(base, generation(FAST, 500.0))).rows[f"stream_kv = {FAST}"].us == pytest.approx({1: 500.0})
+
+
+def test_the_table_of_readme_equals_the_records():
+    """Worked out of the lines of the files: times, shares and changes; what has no record is not timed yet."""
+    page = (ROOT / "README.md").read_text()
+    block = re.search(r"<!-- generated:measured -->\n(.*?)\n<!-- /generated -->", page, re.DOTALL)[1].replace(
+        "\u00a0", " "
+    )
+    gpu, model, day = re.search(r"\*\*(.+), (\w+), (20\d\d-\d\d-\d\d)\*\*", block).groups()
+    files = re.findall(r"`(experiments/results/\w+\.jsonl)`", block)
+    rows = [json.loads(line) for file in files for line in (ROOT / file).read_text().splitlines()]
+    rows = [row for row in rows if row["time"].startswith(day) and (row["provenance"]["gpu"] or {}).get("name") == gpu]
+    runs = {tuple(row["stack"]): row for row in rows if row["kind"] == "run" and row["model"]["name"] == model}
+    rivals = {row["asked"]["row"]: row["found"] for row in rows if row["kind"] == "row"}
+    head, _, *shown = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines() if "|" in line
+    )
+    positions = {cell: int(cell.split()[-1]) for cell in head if cell.startswith("µs")}
+    assert {1, 200, 1024} <= {*positions.values()}
+    stack, timed_rows = (), 0
+    for line in (dict(zip(head, cells, strict=True)) for cells in shown):
+        if "another engine" in line["step"]:
+            continue
+        name = re.search(r"\[(\w+)\]", line["step"])[1]
+        stack += (name,) if name not in ("baseline", RIVAL) else ()
+        run, engine = runs.get(stack), RIVAL if name == RIVAL else FAST if FAST in line["step"] else None
+        if name != RIVAL and run:
+            latencies = {each["position"]: each for each in run["latencies"]}
+            assert run["status"] == "PASSED"
+            for cell, at in positions.items():
+                assert line[cell].rstrip("~") == (
+                    f"{1e6 * latencies[at]['seconds']['median']:,.0f}" if at in latencies else ""
+                )
+            assert line["of the ceiling"] == f"{100 * latencies[1]['of_ceiling']:.0f} %"
+            if pair := latencies[1]["comparison"]:
+                low, middle, high = (100 * pair[each] for each in ("low", "effect", "high"))
+                assert line["against the row above"] == f"{middle:+.1f} % [{low:+.1f}, {high:+.1f}]"
+        elif engine in rivals:
+            assert rivals[engine]["validated"] == "stages"
+            for cell, at in positions.items():
+                assert line[cell] == f"{1e6 / rivals[engine][f'tok/s at {at}']:,.0f}†"
+        else:
+            assert [line[cell] for cell in positions] == [OPEN, *[""] * (len(positions) - 1)]
+            continue
+        timed_rows += 1
+    assert timed_rows >= 2
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -103,17 +165,3 @@ def test_the_picture_of_the_ring_follows_its_rules(ahead):
     assert sorted(begun, key=begun.get) == list(range(9)), "in the order of use"
     for tile, at in begun.items():
         assert ahead or at >= max((warps.index(str(each)) for each in range(tile // 3 * 3)), default=-1)
-
-
-def test_the_committed_ladder_has_fewer_barriers_at_each_step_and_the_share_of_the_read_rate():
-    """595,984,384 weights and 2 positions of 114,688 B are 1,192.2 MB: 384 us at 3,105 GB/s."""
-    committed = read(sorted((ROOT / RESULTS).glob("*.jsonl")), read_catalog())
-    table = ladder.summary(committed)
-    barriers = [row["grid barriers a token"] for row in lines(table)]
-    assert barriers == sorted(barriers, reverse=True)
-    timed_ = [row for row in lines(table) if row["measured us a token"] != OPEN]
-    assert timed_
-    for row in timed_:
-        share = float(row["of the read rate"].removesuffix(" %"))
-        assert abs(share - 100 * 383.96 / float(row["measured us a token"].replace(",", ""))) < 1
-    assert "takes 384 us" in table.notes[0]

@@ -18,7 +18,7 @@ ARCH = "sm_90"
 
 @pytest.mark.parametrize("composed", sampled([*VARIANTS, *NAMED], 3), ids=str)
 def test_a_record_holds_what_the_compiler_makes(composed, cpu_cache):
-    """If this fails, the records are older than what reads the cubins: remake experiments/results/host.jsonl."""
+    """If this fails, a committed record is older than what reads the cubins."""
     source = composed.source(model_named("tiny"))
     assert recorded.resources(source, [ARCH], cpu_cache / "cubins") == inspect(source, [ARCH], cpu_cache / "cubins")
 

@@ -1,11 +1,11 @@
-"""Report: generated blocks that only records and sources can change."""
+"""Report: generated blocks that only records and sources can change, and the gallery's counts and times."""
 
+import json
 import re
 from functools import partial
-from pathlib import Path
 
 import pytest
-from made_records import MODEL, UNTIMED, evidence, line, lines, result, run
+from made_records import MODEL, UNTIMED, evidence, line, lines, run, timed
 from omegaconf import DictConfig
 
 from common import ROOT
@@ -13,10 +13,15 @@ from common.devices.counters import FIELDS
 from common.display.table import Table, markdown
 from common.errors import LabError
 from common.stacks.catalog import read_catalog
-from experiments.report import answers, blocks, ladder, overview, variants
-from experiments.report.__main__ import RESULTS, main, pages, report, stale
-from experiments.report.evidence import NOTHING, read, totals
-from experiments.report.timed import OPEN
+from experiments.report import blocks
+from experiments.report.__main__ import FIGURES, RESULTS, main, pages, report, stale
+from experiments.report.evidence import read, totals
+from experiments.report.gallery import OPEN, gallery
+
+
+def shown(name: str, *records: dict) -> dict:
+    """The line of the gallery of `name`."""
+    return line(gallery(evidence(*records)), name)
 
 
 def test_generated_blocks_match_the_records():
@@ -30,64 +35,66 @@ def test_every_marker_in_the_documents_is_known_and_closed():
         assert blocks.fill((ROOT / file).read_text(), str(file), partial(blocks.make, evidence=evidence()))
 
 
-def test_without_records_tables_have_a_note_and_no_numbers():
-    none = evidence()
-    for table in (
-        *(overview.gallery(none), ladder.summary(none), answers.experiment("roofline", none)),
-        answers.digest("rivals", none),
-    ):
-        assert not [value for row in table.rows for value in row if isinstance(value, int | float)], table
-    assert not overview.gallery(none).rows
-    assert OPEN in blocks.make("variants", evidence(*UNTIMED))
-    assert "no record" in blocks.make("sentence:mutants", none)
-
-
-def test_the_newest_record_is_used_and_compared_with_its_parent():
-    row = line(overview.everything(evidence(*UNTIMED)), "redundant_rmsnorm")
+def test_the_newest_counts_are_used_and_compared_with_the_parents():
+    row = shown("redundant_rmsnorm", *UNTIMED)
     assert row["grid barriers"] == "6 (-4)"
-    assert row["registers, spills (sm_90)"] == "46, 0"
     assert row["time against parent"] == OPEN
-    assert line(variants.against_parent("redundant_rmsnorm", evidence(*UNTIMED)), "grid barriers") == {
-        "per token": "grid barriers", "parent": 10, "redundant_rmsnorm": 6, "change": "-40.0 %",
-    }  # fmt: skip
 
 
 def test_counts_of_other_knobs_or_another_grid_are_not_compared():
     other = run("redundant_rmsnorm", ["redundant_rmsnorm"], 6, when=2, blocks=82)
-    assert line(overview.everything(evidence(UNTIMED[0], other)), "redundant_rmsnorm")["grid barriers"] == "6"
+    assert shown("redundant_rmsnorm", UNTIMED[0], other)["grid barriers"] == "6"
     knobbed = run("vec128", ["vec128"], 6, knobs={"vec128": {"l1": "no_allocate"}})
-    assert line(overview.everything(evidence(UNTIMED[0], knobbed)), "vec128")["validation"] == NOTHING
-
-
-def test_registers_and_counts_of_different_shapes_are_never_in_one_row():
-    """Counts of a large model, runs of a small one: its registers are not shown until the large one was compiled."""
-    large = MODEL | {"name": "large", "layers": 28}
-    counts = tuple(row | {"kind": "count", "model": large | {"positions": 8}, "resources": {}} for row in UNTIMED)
-    for shown in (overview.everything, lambda rows: variants.against_parent("redundant_rmsnorm", rows)):
-        text = markdown(shown(evidence(*UNTIMED, *counts)))
-        assert "46" not in text
-        assert "No registers of this model yet" in text
-    build = {"kind": "build", "model": large, "counts": None}
-    resources = {"sm_90": UNTIMED[0]["resources"]["sm_90"] | {"registers": 171}}
-    made = tuple(row | build | {"id": f"b{at}", "resources": resources} for at, row in enumerate(UNTIMED[:2]))
-    row = line(overview.everything(evidence(*UNTIMED, *counts, *made)), "redundant_rmsnorm")
-    assert row["registers, spills (sm_90)"] == "171, 0"
-    table = variants.against_parent("redundant_rmsnorm", evidence(*UNTIMED, *counts, *made))
-    assert line(table, "registers, sm_90")["parent"] == 171
-    assert "the same model" in table.notes[0]
+    assert len(gallery(evidence(UNTIMED[0], knobbed)).rows) == 1
 
 
 def test_the_gallery_is_narrow_and_links_to_each_source():
-    table = overview.gallery(evidence(*UNTIMED))
+    table = gallery(evidence(*UNTIMED))
     assert len(table.columns) <= 5
     for row in lines(table):
         assert (ROOT / "docs" / row["variant"].link).is_file()
     assert "| [redundant_rmsnorm](../variants/redundant_rmsnorm.cu) |" in markdown(table)
-    assert line(table, "redundant_rmsnorm")["grid barriers"] == "6 (-4)"
     assert len(table.rows) == 2, "a variant without records is left out: two new files change no committed page"
-    assert table.notes[0] == "All 2 PASSED validation."
-    failed = run("smem_cache", ["smem_cache"], 6, status="NUMERIC_MISMATCH")
-    assert "smem_cache NUMERIC_MISMATCH" in overview.gallery(evidence(*UNTIMED, failed)).notes[0]
+    assert not gallery(evidence()).rows
+
+
+def test_measured_gpu_time_is_shown_with_its_interval():
+    row = shown("redundant_rmsnorm", *UNTIMED, timed("redundant_rmsnorm", ["redundant_rmsnorm"]))
+    assert row["time against parent"] == "A GPU, tiny: 500.0 us at 1: FASTER -10.0 % [-12.0, -9.0]"
+
+
+def at(positions: list[int], when: int, cache: int = 64, **more) -> dict:
+    """A run of megaqwen on a GPU, timed at `positions` with a cache of that size; 100 us slower at each second."""
+    row = timed("megaqwen", ["redundant_rmsnorm", "l2_prefetch", "vec128"])
+    known = evidence()._stacks["megaqwen"].knobs
+    (latency,) = row["latencies"]
+    times = [latency | {"position": each, "seconds": {"median": 1e-4 * when}} for each in positions]
+    row |= {"id": f"m-{when}", "time": f"2026-01-01T00:00:{when:02}+00:00", "latencies": times, "knobs": known}
+    return row | {"model": MODEL | {"positions": cache}} | more
+
+
+def test_the_effect_of_leaving_one_out_is_never_shown_as_the_stacks_own():
+    own = at([1], when=10)
+    without = at([1], when=11, parent=["redundant_rmsnorm", "l2_prefetch"], variant="megaqwen - vec128")
+    for rows in ([own, without], [without, own]):
+        assert "1000.0 us at 1" in shown("megaqwen", *rows)["time against parent"]
+    assert not gallery(evidence(without)).rows
+
+
+def test_positions_and_caches_are_not_mixed():
+    """Three runs of a ladder with a larger cache are newer than the ablation, and others have the ablation only."""
+    norm = timed("redundant_rmsnorm", ["redundant_rmsnorm"])
+    ladder = at([1, 4096], when=12, cache=16448)
+    rows = (norm, at([1], when=10), ladder)
+    assert "1000.0 us at 1:" in shown("megaqwen", *rows)["time against parent"]
+    assert "4096" not in markdown(gallery(evidence(*rows)))
+    assert "4096" in markdown(gallery(evidence(ladder))), "of the only question asked, all positions"
+
+
+def test_an_implausible_time_is_not_shown():
+    row = at([1], when=10)
+    row["latencies"] = [latency | {"verdict": "IMPLAUSIBLE"} for latency in row["latencies"]]
+    assert shown("megaqwen", row)["time against parent"] == "A GPU, tiny: IMPLAUSIBLE"
 
 
 def test_links_of_pages_lead_to_files():
@@ -104,28 +111,9 @@ def test_a_shown_source_is_todays():
             blocks.make(f"code:{wrong}", evidence())
 
 
-def test_sentences_add_up():
-    rows = [
-        dict(
-            zip(
-                ("class", "mutants", "killed", "survived", "equivalent", "final token", "final logits"),
-                row,
-                strict=True,
-            )
-        )
-        for row in (("norms", 9, 7, 1, 1, 5, 6), ("all", 9, 7, 1, 1, 5, 6))
-    ]
-    text = blocks.make("sentence:mutants", evidence(result("mutants", "counted", rows)))
-    for told in ("9 faults", "7 are found", "**1 survived**", "miss 2 of the 7", "logits 1 "):
-        assert told in text, told
-    tried = [{"what must not happen": "a", "tried": "9 kills", "went wrong": 0}]
-    tried.append({"what must not happen": "b", "tried": "9 kills", "went wrong": 2})
-    assert "9 kills; **2 went wrong**" in blocks.make("sentence:soak", evidence(result("soak", "counted", tried)))
-
-
-def test_sums_of_counts_are_worked_out_by_hand():
+def test_loads_are_worked_out_by_hand():
     sums = totals({"qkv": {"weights_128bit": 160, "weights_32bit": 8, "shared_64bit": 800}, "down": {"kv_64bit": 16}})
-    assert (sums["load_instructions"], sums["weights"], sums["activations"]) == (10 + 2 + 2, 168, 0)
+    assert (sums["load_instructions"], sums["weights_32bit"]) == (10 + 2 + 2, 8)
     assert {"shared_64bit", "weights_32bit"} <= set(FIELDS)
 
 
@@ -154,36 +142,36 @@ def test_a_block_that_is_not_closed_is_refused(text, message):
         blocks.fill(text, "x.md", make)
 
 
-def test_an_unknown_block_is_refused():
-    with pytest.raises(LabError, match="no generated block typo"):
-        blocks.make("typo", evidence())
-    with pytest.raises(LabError, match="no digest of mutants"):
-        blocks.make("digest:mutants", evidence())
-    with pytest.raises(LabError, match="no sentence on roofline"):
-        blocks.make("sentence:roofline", evidence())
+@pytest.mark.parametrize("name", ["typo", "sentence:mutants", "experiment:roofline"])
+def test_an_unknown_block_is_refused(name):
+    with pytest.raises(LabError, match=f"no generated block {name}"):
+        blocks.make(name, evidence())
 
 
-def test_given_records_change_no_file_but_the_page(tmp_path, capsys):
-    figure = tmp_path / "experiments" / "results" / "figures" / "old.svg"
+def test_blocks_and_the_shown_figures_are_written_and_others_removed(tmp_path, capsys):
+    figure = tmp_path / FIGURES / "old.svg"
     figure.parent.mkdir(parents=True)
     edited = "<!-- generated:variants -->\nedited\n<!-- /generated -->\n"
-    for path, text in ((figure, "<svg/>"), (tmp_path / "README.md", edited), (tmp_path / "r.jsonl", "")):
+    for path, text in ((figure, "<svg/>"), (tmp_path / "README.md", edited)):
         path.write_text(text)
     for name in ("conf", "variants"):
         (tmp_path / name).symlink_to(ROOT / name)
-
-    def write(*records: str) -> int:
-        return report(DictConfig({"records": [*records], "check": False, "debug": False}), tmp_path)
-
-    assert write(str(tmp_path / "r.jsonl")) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "experiments/results/report.html"
-    assert ((tmp_path / "README.md").read_text(), figure.exists()) == (edited, True)
-    assert write() == 0
+    assert report(DictConfig({"check": False, "debug": False}), tmp_path) == 0
+    assert capsys.readouterr().out.splitlines() == ["README.md", "from 0 records"]
     assert ((tmp_path / "README.md").read_text() == edited, figure.exists()) == (False, False)
 
 
-def test_the_check_names_the_edited_block(tmp_path, monkeypatch, capfd):
+def test_the_check_names_the_edited_block(tmp_path, capfd):
     (tmp_path / "README.md").write_text("<!-- generated:variants -->\nedited\n<!-- /generated -->\n")
     assert stale(evidence(), tmp_path) == ["README.md: block variants"]
-    assert main(["check=true", "records=[missing.jsonl]"]) == 2
-    assert capfd.readouterr().err.startswith(f"error: {Path.cwd()}/missing.jsonl is not there; ")
+    assert main(["records=[x.jsonl]"]) == 2
+    assert re.fullmatch(r"error: .*records.*\n", capfd.readouterr().err)
+
+
+def test_committed_records_have_an_id_and_counts_a_line_a_stack():
+    for path in (ROOT / RESULTS).glob("*.jsonl"):
+        assert all(json.loads(text)["id"] for text in path.read_text().splitlines()), path
+    rows = [json.loads(text) for text in (ROOT / RESULTS / "counts.jsonl").read_text().splitlines()]
+    stacks = [("+".join(row["stack"]), json.dumps(row["knobs"], sort_keys=True)) for row in rows]
+    assert {row["kind"] for row in rows} == {"count"}
+    assert stacks == sorted({*stacks}), "a line a stack, sorted"

@@ -1,16 +1,13 @@
-"""Scaling: the figures of a row, the end of an advantage, and its picture, by hand."""
+"""Scaling: the figures of a row, and the end of an advantage, by hand."""
 
 from types import SimpleNamespace
-from xml.etree import ElementTree
 
 import pytest
-from made_records import evidence, result
 
 from common.errors import LabError
 from common.model.shapes import Model
 from experiments.engines.race import Answer, Ran, Run
 from experiments.experiment import Experiment
-from experiments.report.figures import all_figures
 from experiments.suite import scaling
 from experiments.suite.scaling import _row, ends, models_of
 from experiments.tables.progress import Quiet
@@ -125,16 +122,3 @@ def test_triton_is_raced_on_a_gpu_or_left_out(configured, tmp_path, monkeypatch,
     assert row["streaming tok/s"] == pytest.approx(1000)
     assert row.get("faster than Triton %") == (share and pytest.approx(share))
     assert said in (*found.notes, *experiment.left_out)
-
-
-def test_all_models_and_gpus_are_in_one_picture():
-    end = "% of the read floor"
-    table = [
-        {"gpu": gpu, "model": model, "MB a token": size, f"mega {end}": 90.0, f"graph {end}": share}
-        for gpu, share in (("h200", 20.0), ("b200", None))
-        for model, size in (("small", 1000.0), ("large", 16000.0))
-    ]
-    (figure,) = all_figures(evidence(result("scaling", "measured", table)))
-    words = {node.text for node in ElementTree.fromstring(figure.svg).iter() if node.text}
-    assert {"mega, h200", "graph, h200", "mega, b200", "% of the read floor (measured)"} <= words
-    assert "graph, b200" not in words

@@ -57,7 +57,7 @@ def settings(cpu_cache: Path, seed) -> list[str]:
         steps.append(f"{{{','.join(f'{name}: {value}' for name, value in fields.items())}}}")
     args = ["model=tiny", "validate=quick", "blocks=3", f"cache={cpu_cache}"]
     where = [f"cuda.steps=[{','.join(steps)}]", f"args={args}", f"only=[{','.join(NAMES)}]"]
-    return ["device=cuda", "report=false", f"seed={seed}", *where]
+    return ["device=cuda", f"seed={seed}", *where]
 
 
 @pytest.fixture

@@ -9,14 +9,13 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from common import ROOT
 from common.config import budget
 from common.config.cli import INTERRUPTED, UNFINISHED, run_task
 from common.config.device_choice import choose_device
 from common.config.run_config import Seed
 from common.config.section import Section
 from common.display.table import aligned
-from common.record.provenance import EVIDENCE, provenance
+from common.record.provenance import provenance
 from common.record.record import StepRecord
 from common.record.store import Store
 from experiments.evidence.execute import GRACE, Ended, execute
@@ -38,7 +37,6 @@ class Settings:
     only: tuple[str, ...]
     args: tuple[str, ...]
     plan: bool
-    report: bool
     debug: bool
     cuda: Section
     cpu: Section
@@ -91,7 +89,7 @@ class Evidence:
             return UNFINISHED
         if failed := [step.name for step in plan.left]:
             print(f"failed: {', '.join(failed)}; their records have the last lines of what they printed")
-        self._report()
+        print("The tables, on any machine with these records: python -m experiments.report")
         return int(bool(failed))
 
     def _do(self, plan: Plan, step: Step, left: float) -> bool:
@@ -138,15 +136,6 @@ class Evidence:
         if step.module == "experiments" and step.row_s is not None:
             argv += [f"row_s={step.row_s:g}", f"budget_s={max(1.0, seconds - START - GRACE):.1f}"]
         return argv
-
-    def _report(self) -> None:
-        """Make the report, or print its command: it needs no GPU, so it takes none of a budget."""
-        path = self.store.path
-        argv = ["experiments.report", *([] if path.parent == ROOT / EVIDENCE else [f"records=[{path}]"])]
-        if self.settings.report and self.deadline == inf:
-            self.execute(argv, inf)
-        else:
-            print(f"The report, on any machine: python -m {' '.join(argv)}")
 
 
 def table(plan: Plan) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from common.display.table import Table, markdown
 from common.errors import LabError
-from experiments.report import answers, ladder, overview
+from experiments.report import gallery, measured
 from experiments.report.evidence import Evidence
 
 BEGIN = re.compile(r"^<!-- generated:([^\s>]+) -->$", re.MULTILINE)
@@ -24,32 +24,20 @@ def code(file: str, evidence: Evidence) -> str:
     return f"```{LANGUAGES[path.suffix]}\n{text.rstrip()}\n```"
 
 
-ALONE: dict[str, Callable[[Evidence], Table]] = {
-    "variants": overview.gallery,
-    "steps": ladder.summary,
-}
-BY_NAME: dict[str, Callable[[str, Evidence], Table | str]] = {
-    "code": code,
-    "experiment": answers.experiment,
-    "digest": answers.digest,
-    "sentence": answers.sentence,
+TABLES: dict[str, Callable[[Evidence], Table]] = {
+    "variants": gallery.gallery,
+    "measured": measured.table,
 }
 
 
 def make(name: str, evidence: Evidence) -> str:
-    """Markdown of the block `name`: one of ALONE, or `KIND:ARGUMENT` with a kind of BY_NAME.
-
-    code:FILE; experiment:NAME, digest:NAME and sentence:NAME of an experiment: in full, as a short
-    table, and as one sentence. Raises LabError for a name that is not known.
-    """
-    kind, _, argument = name.partition(":")
-    if name in ALONE:
-        return markdown(ALONE[name](evidence))
-    if kind not in BY_NAME or not argument:
-        known = ", ".join([*ALONE, *(f"{each}:..." for each in BY_NAME)])
-        raise LabError(f"no generated block {name}", f"known: {known}")
-    made = BY_NAME[kind](argument, evidence)
-    return made if isinstance(made, str) else markdown(made)
+    """Markdown of the block `name`: one of TABLES, or `code:FILE`. Raises LabError for a name that is not known."""
+    if name in TABLES:
+        return markdown(TABLES[name](evidence))
+    kind, _, file = name.partition(":")
+    if kind != "code":
+        raise LabError(f"no generated block {name}", f"known: {', '.join([*TABLES, 'code:FILE'])}")
+    return code(file, evidence)
 
 
 def fill(text: str, file: str, make: Callable[[str], str]) -> str:

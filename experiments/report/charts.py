@@ -29,7 +29,6 @@ LIGHTS = (
 Values = Sequence[float | None]
 Span = tuple[float, float]  # low, high
 Text = tuple[float, int, str]  # its left end, row, and words
-NONE: Mapping[str, Values] = {}
 
 
 def svg(name: str, draw: Callable[["Axes"], None], rows: float) -> str:
@@ -63,15 +62,12 @@ def bars(
     labels: Sequence[str],
     groups: Mapping[str, Values],
     unit: str,
-    marks: Mapping[str, Values] = NONE,
     spans: Sequence[Span | None] = (),
     texts: Sequence[Text] = (),
-    floor: float | None = None,
 ) -> None:
-    """Side by side for each label a bar per group, and a diamond per mark; missing values are left out.
+    """Side by side for each label a bar per group; missing values are left out.
 
-    spans: intervals of the bars. texts: stand beside what they describe. floor: the least that a token can take, a line
-    across all bars. A group called "" has no legend.
+    spans: intervals of the bars. texts: stand beside what they describe. A group called "" has no legend.
     """
     height = min(0.6, 0.8 / len(groups))
     for number, (title, values) in enumerate(groups.items()):
@@ -81,14 +77,8 @@ def bars(
         at, lengths = [row + shift for row, _ in known], [value for _, value in known]
         spread = list(zip(*ends, strict=True)) or None
         axes.barh(at, lengths, height, xerr=spread, color=COLORS[number], ecolor=INK, capsize=3, label=title)
-    for number, (title, values) in enumerate(marks.items(), start=len(groups)):
-        points = [(value, row) for row, value in enumerate(values) if value is not None]
-        if points:
-            axes.plot(*zip(*points, strict=True), "D", color=COLORS[number], markersize=6, label=title)
     for end, row, text in texts:
         axes.annotate(text, (end, row), (7, 0), textcoords="offset points", va="center", fontsize=10)
-    if floor:
-        axes.axvline(floor, color=COLORS[2], linewidth=1.5, label=f"read floor, {floor:,.0f}")
     axes.axvline(0, color=INK, linewidth=0.8)
     axes.set_yticks(range(len(labels)), labels)
     axes.set(xlabel=unit, ylim=(len(labels) - 0.4, -0.6))
@@ -106,27 +96,3 @@ def curves(axes: "Axes", found: Mapping[str, Sequence[tuple[float, float]]], x: 
     axes.set(xlabel=x, ylabel=y)
     axes.set_ylim(bottom=0)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
-
-
-def roofline(
-    axes: "Axes",
-    slopes: Mapping[str, float],
-    flat: Mapping[str, float],
-    points: Mapping[str, tuple[float, float]],
-) -> None:
-    """Roofs of memory (GB/s) and of arithmetic (GFLOP/s), and points (FLOP a byte, GFLOP/s), both axes logarithmic."""
-    top = min(flat.values())
-    for number, (name, rate) in enumerate(slopes.items()):
-        ends = (0.1, top / rate)
-        style = "-" if number == 0 else "--"
-        axes.plot(ends, [rate * end for end in ends], style, color=INK, linewidth=1, label=f"{name}: {rate:,.0f} GB/s")
-    ridge = min(top / rate for rate in slopes.values())
-    for name, height in flat.items():
-        axes.plot(
-            (ridge, 10 * ridge), (height, height), "-", color=INK, linewidth=1, label=f"{name}: {height:,.0f} GFLOP/s"
-        )
-    for number, (name, (intensity, attained)) in enumerate(points.items()):
-        marker = "osD^"[number // len(COLORS) % 4]
-        axes.plot(intensity, attained, marker, color=COLORS[number % len(COLORS)], markersize=5, label=name)
-    axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity (FLOP a byte)", ylabel="attained GFLOP/s")
-    axes.legend(loc="lower right", ncols=2, frameon=False, fontsize=8)

@@ -2,8 +2,8 @@
 
 Counts are of one decode step on the PTX device, the same on every machine. They depend on the code, the model, the
 knobs, the block size and the grid, and on nothing else, so a record of the same code replaces a run. Records of
-Qwen3-0.6B are committed; to make them again:
-python -m experiments experiment=counts results=experiments/results/host.jsonl
+Qwen3-0.6B are committed, in experiments/results/counts.jsonl: a line a stack, sorted. To make them again:
+python -m experiments experiment=counts results=FILE, and the same with variant=ladder
 """
 
 import hashlib

@@ -22,7 +22,6 @@ def _closing_lines(ids: Sequence[str], results: Path) -> Iterator[str]:
     yield f"  look at one    {show_command(ids[-1], results)}"
     if len(ids) > 1:
         yield f"  compare two    {show_command(f'compare={ids[0]},{ids[-1]}', results)}"
-    yield f"  make a page    python -m experiments.report records=[{relative(results)}]"
 
 
 def show_command(what: str, results: Path) -> str:

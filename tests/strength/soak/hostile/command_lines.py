@@ -130,7 +130,7 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
     ),
     "experiments.report": (
         ("check=true",),
-        {"check": ("3", "[]", "!"), "records": ("[missing.jsonl]", "[/dev/zero]", "x", "[3]"), "no_such_key": ("1",)},
+        {"check": ("3", "[]", "!"), "records": ("[x.jsonl]",), "no_such_key": ("1",)},
     ),
     "experiments.show": ((), {"id": ("no-such-record",), "compare": ("a", "[a]", "nope,nada"), "results": NO_STORE}),
     "experiments.cache": ((), {"clear": ("everything", "3"), "cache": ("/dev/null/x",), "no_such_key": ("1",)}),
