@@ -20,22 +20,32 @@ def steps(now: Measured) -> str | None:
     us = [row.us.get(FIRST) if row else None for row in now.rows.values()]
     if sum(each is not None for each in us) < 2 or not now.place:
         return None
-    marks = [row.marks.get(FIRST, "") if row else "" for row in now.rows.values()]
-    texts = [(each or 0, at, f"{each:,.0f}{marks[at]}" if each else OPEN.strip("*")) for at, each in enumerate(us)]
-    unit = f"us a token at position {FIRST}, {now.place.gpu}, {now.place.day}" + (
-        f"; {WHOLE} mean over {now.tokens} tokens" if WHOLE in marks else ""
-    )
+    texts = [
+        (each or 0, at, f"{each:,.0f}{row.marks.get(FIRST, '')}" if row and each else OPEN.strip("*"))
+        for at, (each, row) in enumerate(zip(us, now.rows.values(), strict=True))
+    ]
+    unit = f"us a token at position {FIRST}, {now.place.gpu}, {now.place.day}{_legend(now)}"
     draw = partial(charts.bars, labels=[*now.rows], groups={"": us}, unit=unit, texts=texts)
     return charts.svg("steps", draw, 1.2 * len(us))
 
 
 def positions(now: Measured) -> str | None:
     """A curve for each row with times at two positions or more."""
-    curves = {name: sorted(row.us.items()) for name, row in now.rows.items() if row and len(row.us) > 1}
+    curves = {
+        name + WHOLE * (WHOLE in row.marks.values()): sorted(row.us.items())
+        for name, row in now.rows.items()
+        if row and len(row.us) > 1
+    }
     if not curves or not now.place:
         return None
-    draw = partial(charts.curves, found=curves, x="position", y=f"us a token, {now.place.gpu}, {now.place.day}")
-    return charts.svg("positions", draw, 9)
+    x, y = f"position{_legend(now)}", f"us a token, {now.place.gpu}, {now.place.day}"
+    return charts.svg("positions", partial(charts.curves, found=curves, x=x, y=y), 9)
+
+
+def _legend(now: Measured) -> str:
+    """Line below an axis that says which times are means."""
+    marked = any(WHOLE in row.marks.values() for row in now.rows.values() if row)
+    return f"\n{WHOLE} mean over {now.tokens} tokens of a generation from there" if marked else ""
 
 
 FIGURES: dict[str, Callable[[Measured], str | None]] = {"steps": steps, "positions": positions}
