@@ -19,7 +19,7 @@ from experiments.tables.progress import progress
 
 if TYPE_CHECKING:
     from experiments.run.sweep import Sweep
-    from experiments.tables.row import Row
+    from experiments.tables.run_row import Row
 
 
 def run(cfg: DictConfig, output: Output) -> int:

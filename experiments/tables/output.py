@@ -9,7 +9,7 @@ from common.config.run_config import RunConfig
 from experiments.tables.commands import closing_lines
 
 if TYPE_CHECKING:
-    from experiments.tables.row import Row
+    from experiments.tables.run_row import Row
 
 
 @dataclass(frozen=True)
