@@ -124,7 +124,8 @@ def test_correct_step_that_then_clears_its_values(refused):
     """All outputs of this step are correct, but the values in the cache for the next one are cleared."""
     found = refused(
         f"""step(c); block_barrier(); {ONE}
-        for (int i = 0; i < model::head_dim; ++i) values(c, 0, 0)[size_t(c.position) * model::head_dim + i] = EntryUnit();"""
+        for (int i = 0; i < model::head_dim; ++i)
+          values(c, 0, 0)[size_t(c.position) * model::head_dim + i] = EntryUnit();"""
     )
     assert (found.stage, found.layer) == ("value", 0)
 
