@@ -16,10 +16,10 @@ from common.errors import LabError
 from experiments.run.choice import run_config
 from experiments.tables.output import Job, Output
 from experiments.tables.progress import progress
+from experiments.tables.run_row import Row
 
 if TYPE_CHECKING:
     from experiments.run.sweep import Sweep
-    from experiments.tables.row import Row
 
 
 def run(cfg: DictConfig, output: Output) -> int:
@@ -49,7 +49,7 @@ def run(cfg: DictConfig, output: Output) -> int:
     return int(any(row.verdict != "PASSED" for row in rows))
 
 
-def rows_of(sweep: "Sweep") -> "list[Row]":
+def rows_of(sweep: "Sweep") -> list[Row]:
     """Findings of each stack so far."""
     from experiments.run.fit import gpus_for
     from experiments.tables.row import row_of

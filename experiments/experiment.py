@@ -23,7 +23,8 @@ from experiments.estimate import estimate, step_of
 from experiments.run import gpus
 from experiments.run.setup import Setup
 from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
-from experiments.tables.row import IMPLAUSIBLE, label, label_of, plausible
+from experiments.tables.row import label, label_of, plausible
+from experiments.tables.run_row import IMPLAUSIBLE
 
 ROW = "row"  # kind of the record of one row of an experiment
 NOT_RUN = "not run"  # state of a row that lacks something here: it is asked again, as it may be there now
@@ -154,8 +155,7 @@ class Experiment(Setup):
     ) -> list[tuple[Stack, list[StepTime]]]:
         """Each stack with its times at `positions`, measured; a stack without any time is left out.
 
-        apart: each position in a record of its own, so that an interruption loses no other; else all of them at the
-        positions of the run.
+        apart: each position in a record of its own, so that an interruption loses no other; else those of the run.
         """
         runs = [self.measure(stacks, position) for position in positions] if apart else [self.measure(stacks)]
         times = [_step_times(records, positions) for records in zip(*runs, strict=True)]
@@ -173,9 +173,8 @@ class Experiment(Setup):
                 self.left_out.append(failure)
             for timed in record["latencies"]:
                 if timed["verdict"] == IMPLAUSIBLE:
-                    place = f"{label(record)} at position {timed['position']}"
-                    ceiling = f"{100 * timed['of_ceiling']:.0f} % of the read ceiling"
-                    self.left_out.append(f"Left out: {place}, {IMPLAUSIBLE}: {ceiling}")
+                    share = f"{IMPLAUSIBLE}: {100 * timed['of_ceiling']:.0f} % of the read ceiling"
+                    self.left_out.append(f"Left out: {label(record)} at position {timed['position']}, {share}")
         return [record | {"latencies": plausible(record)} for record in records]
 
     def measured_records(self, stacks: Sequence[Stack], position: int | None = None) -> list[dict[str, Any]]:
@@ -255,10 +254,8 @@ class Experiment(Setup):
         failures = len(self.left_out)
         figures = self.attempt(name, work)
         reason = "".join(self.left_out[failures:])
-        self.store.append(
-            {"kind": ROW, "asked": identity, "found": figures, "reason": reason}
-            | {"took": self._took[-1], "provenance": provenance()}
-        )
+        kept = {"kind": ROW, "asked": identity, "found": figures, "reason": reason, "took": self._took[-1]}
+        self.store.append(kept | {"provenance": provenance()})
         if self.on_gpu:
             from common.devices.cuda import context_lost
 

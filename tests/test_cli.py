@@ -16,7 +16,7 @@ from experiments import __main__ as experiments
 from experiments import generate
 from experiments.tables.progress import progress
 from experiments.tables.result_table import COUNTED, ResultTable, show_result
-from experiments.tables.row import ArchResources, Row, Timed
+from experiments.tables.run_row import ArchResources, Row, Timed
 from experiments.tables.run_table import COUNTS_ONLY, show_json, show_tables
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")

@@ -12,7 +12,8 @@ from rich.console import Console
 from common import ROOT
 from experiments.tables.commands import DEFAULT, closing_lines, relative, show_command
 from experiments.tables.output import Job, Output
-from experiments.tables.row import finished, label, labels, row_of
+from experiments.tables.row import label, row_of
+from experiments.tables.run_row import finished, labels
 from experiments.tables.run_table import show_json, show_tables
 
 

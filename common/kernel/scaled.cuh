@@ -50,7 +50,7 @@ template <class Format, int Bytes> struct ScaledPacket {
     return __uint_as_float(two_to_23 | bits) - __uint_as_float(two_to_23 | zero());
   }
 
-  // Numbers 2 n and 2 n + 1 less the zero point as two bf16, which have them exactly.
+  // Numbers 2 n and 2 n + 1 minus the zero point, as two bf16; both are exact.
   //
   // An integer below 2^7 in the lowest bits of 128 is added to it. The eighth bit of a byte is taken off again as 128
   // or as nothing. e4m3 is bf16 with an exponent that is 120 less.

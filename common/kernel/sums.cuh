@@ -66,7 +66,7 @@ template <int N, int Run, int Apart> DEVICE Floats<N> arrive_sums(const Context 
   const auto report = [&] {
     int missing = 0;
     UNROLL
-    for (int w = 0; w < N; ++w) // the last that is incomplete
+    for (int w = 0; w < N; ++w) // the last incomplete one is named
       if (counted(word[w]) != addends) missing = w;
     report_wait(c, waited_for<Stage::o_proj>, layer, i + in_runs<Run, Apart>(missing), 0);
   };

@@ -194,7 +194,7 @@ def _compressed(found: Found) -> Quantization:
 
 
 def _of_scheme(found: Found, weights: Found, layout: Any) -> Quantization:
-    """The layout of the arguments of `weights`. layout: its name in compressed-tensors."""
+    """Layout of the matrices that `weights` describes. layout: the name of its format in compressed-tensors."""
     place, given = weights.place, weights.config
     check_keys(place, given, ARGUMENTS)
     kind, strategy = given.get("type"), given.get("strategy")

@@ -28,7 +28,7 @@ BUFFERS = {
 
 
 def check_downloads(checkpoint: Checkpoint, cache_dir: Path) -> None:
-    """Raise LabError for a damaged file of the hub's cache: its link has its sha256 as name."""
+    """Raise LabError for a damaged file of the hub's cache, where a large file is named by its sha256."""
     for file in checkpoint.files:
         blob = file.resolve()
         named = file.is_symlink() and re.fullmatch("[0-9a-f]{64}", blob.name)

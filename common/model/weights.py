@@ -90,7 +90,7 @@ def load(
     if chosen and not calibrate:
         raise LabError(f"{found.name} is calibrated, and there is nothing to calibrate with", "leave gptq out")
     calibration = calibrate(stored, layout, packed) if calibrate and chosen else None
-    sha, constants = packed.sha, replace(stored, name="", positions=1)  # on which the inputs of matrices depend, too
+    sha, constants = packed.sha, replace(stored, name="", positions=1)  # they decide the inputs of matrices, too
     sha = _sha(f"{sha} calibration {calibration.sha} {constants}") if calibration else sha
     file = _file(cache_dir, sha, target, calibration.code if calibration else "")
 

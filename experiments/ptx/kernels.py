@@ -48,7 +48,7 @@ class Text:
 def text_of(
     file: Path, include: tuple[Path, ...], define: Mapping[str, str | None], std: int | None, arch: str, cache: Path
 ) -> Text:
-    """The text of a file and its options. Raises LabError, also for options that a .ptx has not."""
+    """Text and compiler options of a .cu or .ptx file. Raises LabError, also for an option that no .ptx takes."""
     if file.suffix not in (".cu", ".ptx"):
         raise LabError(f"{file.name} is neither a .cu nor a .ptx file", "give CUDA text or PTX under such a name")
     text = text_in(file, "give the path of a .cu or .ptx file")

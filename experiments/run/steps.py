@@ -27,7 +27,8 @@ from experiments.run.describe import Findings, keep
 from experiments.run.recorded import resources
 from experiments.run.setup import Setup
 from experiments.run.timeline import Timeline, read, rewind
-from experiments.tables.row import Row, row_of
+from experiments.tables.row import row_of
+from experiments.tables.run_row import Row
 from experiments.tables.run_table import run_table
 from experiments.timing.measure import Measurement
 

@@ -21,10 +21,11 @@ from experiments.run.describe import Findings, identity, keep, origin_of, proof_
 from experiments.run.pool import Pool, first_request
 from experiments.run.setup import Setup
 from experiments.tables.progress import Progress
-from experiments.tables.row import STOPPED, finished, row_of
+from experiments.tables.row import row_of
+from experiments.tables.run_row import STOPPED, finished
 
 UNDECIDED = ("INTERRUPTED", "OOM")  # statuses that say nothing of the kernel
-COMPILING = 4  # cores for each GPU from which a second worker compiles ahead
+COMPILING = 4  # with so many cores per GPU a second worker compiles ahead
 STEPS = 4  # per stack in the progress bar
 Record = dict[str, Any]
 

@@ -67,7 +67,7 @@ class TorchDecoder:
         return rms_norm(x, x.shape[-1:], weight, self.model.rms_eps)
 
     def place(self, positions: Tensor, end: int | None = None) -> Place:
-        """Place of tokens that see at most the first `end` entries."""
+        """Place of tokens in a cache of which the first `end` entries may be seen; None: all."""
         return Place(positions, self.rope[:, positions, None], self.everywhere[:end] <= positions[:, None])
 
     def layer(self, x: Tensor, cache: Tensor, weights: dict[str, Tensor], at: Place, attend: bool = True) -> Tensor:

@@ -10,7 +10,8 @@ from common.record.store import Store
 from experiments.show.record import listed
 from experiments.tables.find import Record, find
 from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
-from experiments.tables.row import IMPLAUSIBLE, Row, error, labels, plausible, row_of
+from experiments.tables.row import plausible, row_of
+from experiments.tables.run_row import IMPLAUSIBLE, Row, error, labels
 from experiments.timing.statistics import VERDICT_CONFIDENCE, unpaired
 
 COUNTS = {

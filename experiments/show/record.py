@@ -8,7 +8,8 @@ from common.record.store import STORE_FIELDS
 from common.stacks.stack import knob_words, title
 from experiments.tables.find import Record
 from experiments.tables.result_table import recorded_result, show_result
-from experiments.tables.row import Row, Timed, error, label, row_of, totals
+from experiments.tables.row import label, row_of, totals
+from experiments.tables.run_row import Row, Timed, error
 
 RUN_SETTINGS = ("model", "weights", "device", "seed", "threads", "blocks", "options")
 Lines = list[tuple[str, str]]

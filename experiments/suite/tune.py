@@ -24,7 +24,7 @@ from common.stacks.stack import Stack, knob_words, title
 from experiments.experiment import Experiment
 from experiments.run.choice import tuned_for
 from experiments.tables.result_table import ResultTable
-from experiments.tables.row import IMPLAUSIBLE, STOPPED
+from experiments.tables.run_row import IMPLAUSIBLE, STOPPED
 from experiments.tuning.search import Outcome, Search
 from experiments.tuning.space import Candidate, Point, Space, order
 from experiments.tuning.strategies import PLAIN, importances, strategy

@@ -3,20 +3,17 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from common.config.run_config import RunConfig
 from experiments.tables.commands import closing_lines
-
-if TYPE_CHECKING:
-    from experiments.tables.row import Row
+from experiments.tables.run_row import Row
 
 
 @dataclass(frozen=True)
 class Job:
     """The rows of one job, and its settings. model: the name of its shape."""
 
-    rows: "Sequence[Row]"
+    rows: Sequence[Row]
     model: str
     config: RunConfig
 

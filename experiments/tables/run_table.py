@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from common.display.table import NAME, TEXT, Cell, Column, Table, terminal
 from common.stacks.stack import title
 from experiments.tables.commands import show_command
-from experiments.tables.row import IMPLAUSIBLE, ArchResources, Row, Timed, error, labels
+from experiments.tables.run_row import IMPLAUSIBLE, ArchResources, Row, Timed, error, labels
 
 if TYPE_CHECKING:
     from rich.console import Console

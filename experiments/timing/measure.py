@@ -13,7 +13,7 @@ from common.devices.nvtx import annotate, title
 from common.devices.protocol import Session
 from common.model.shapes import Model
 from common.record.measurement import Measurement
-from experiments.tables.row import STOPPED
+from experiments.tables.run_row import STOPPED
 from experiments.timing.bandwidth import Ceiling
 from experiments.timing.statistics import (
     VERDICT_CONFIDENCE,

@@ -16,7 +16,7 @@ from common.validate.scenarios import Scenario, Start, drawn
 from common.validate.snapshot import Snapshot, bit_differences
 from common.validate.tolerances import ReferenceSteps
 from common.validate.verdict import Mismatch
-from experiments.tables.row import STOPPED
+from experiments.tables.run_row import STOPPED
 from experiments.timing.bandwidth import Ceiling, read_ceiling
 from experiments.timing.measure import Kernel, Measurement, measure
 

@@ -55,7 +55,7 @@ class Executable:
         )
 
     def at(self, addresses: Mapping[str, int]) -> "Executable":
-        """The same with the addresses of the module's variables."""
+        """Copy linked to `addresses`, {variable of the module: address}."""
         filled = self.filled.copy()
         for index, name in self.symbols.items():
             filled["value"][index] += np.uint64(addresses[name])

@@ -32,7 +32,7 @@ class Line:
 
 
 class Where(NamedTuple):
-    """A line that is not read yet. number: of a .loc directive in the text, or below zero, of a line of the text."""
+    """Reference to a line, resolved when asked. number: a .loc directive's; negative: a line's of the PTX text."""
 
     lines: "Lines"
     number: int

@@ -41,7 +41,7 @@ REDUCTIONS = {"popc": 1, "and": 2, "or": 3}  # numbers in barriers.cpp
 
 
 def _bar(d: Decoder, one: Instruction) -> None:
-    """bar and barrier.aligned are for all lanes of a warp together; barrier without it is for each."""
+    """bar and barrier.aligned act for the whole warp at once; barrier without .aligned acts lane by lane."""
     words = [each for each in one.words if each not in ("cta", "aligned")]
     if words == ["warp", "sync"]:
         return d.emit("bar.warp", a=d.value(one.operands[0], "b32"), opcode=one.name)

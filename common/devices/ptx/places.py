@@ -110,7 +110,7 @@ class Places:
         return WIDTHS[kind]
 
     def new(self, width: int) -> Place:
-        """A place in the file: 16 predicates share a line."""
+        """Allocate `width` bytes per lane; width 0 is a predicate, of which 16 share a line of 64 bytes."""
         if width == 0:
             if self._predicates % 64 == 0:
                 self._predicates = self._file

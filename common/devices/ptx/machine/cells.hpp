@@ -15,7 +15,7 @@ struct Epoch {
   // in_step: volatile and shared; empties: stores Launch::empty
   uint32_t pc : 20 = 0, strong : 1 = 0, scope : 2 = 0, in_step : 1 = 0, empties : 1 = 0, bytes : 7 = 0;
   bool any() const { return lanes != 0; }
-  uint32_t thread() const { return who + uint32_t(__builtin_ctz(lanes)); } // the first
+  uint32_t thread() const { return who + uint32_t(__builtin_ctz(lanes)); } // the first lane's
   Epoch only(uint32_t these) const {
     Epoch part = *this;
     part.lanes = these;

@@ -56,7 +56,7 @@ double whole(double x, int64_t how) {
 enum Type : uint32_t { u8, s8, u16, s16, u32, s32, u64, s64, f32, f64, f16, bf16 }; // integers are even and signed odd
 constexpr const char *types[] = {"u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64", "f32", "f64", "f16", "bf16"};
 constexpr uint32_t type_count = 12;
-using Integer = __int128; // any of them
+using Integer = __int128; // holds every integer type
 
 int bits_of(Type t) { return 8 << (t / 2); } // for integer types
 Integer lowest(Type t) { return t % 2 ? -(Integer(1) << (bits_of(t) - 1)) : 0; }

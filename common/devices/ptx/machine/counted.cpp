@@ -64,7 +64,7 @@ void count_all(Program &program, const std::vector<std::string> &names) {
   for (size_t i = 0; i < program.code.size(); ++i) {
     In &in = program.code[i];
     program.counted.push_back({{in.run[0], in.inside}, moves_of(names[i])});
-    if (in.run[1] == in.inside) in.run[1] = counted<1>; // else at_label, which calls inside
+    if (in.run[1] == in.inside) in.run[1] = counted<1>; // else it is at_label, which calls `inside`
     in.run[0] = counted<0>, in.inside = counted<1>;
   }
 }

@@ -59,7 +59,7 @@ private:
     Known far, near; // for all blocks; for the writer's block
     uint32_t block;
   };
-  struct Phase { // an mbarrier's
+  struct Phase { // phase of an mbarrier
     uint32_t component, initializer, initialized;
     bool fenced = false;
     Known pending, over;
@@ -119,7 +119,7 @@ private:
   std::vector<Thread> by_;
   std::vector<std::vector<Phase>> phases_; // by block
   std::unordered_map<uintptr_t, Place> places_;
-  std::unordered_map<const Barrier *, Known> arrived_; // by warps that do not wait
+  std::unordered_map<const Barrier *, Known> arrived_; // arrivals of warps that do not wait
   std::vector<Shadow> buffers_, shared_;
   Seen last_a_, last_b_, last_join_;
   std::set<std::pair<uint32_t, uint32_t>> pairs_; // instructions, reported
