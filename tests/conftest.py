@@ -37,40 +37,12 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 
 # Files are distributed in this order: the longest, of minutes, start first.
-LONGEST = (
-    "test_mutants.py",
-    "test_pages.py",
-    "test_kernels.py",
-    "test_experiments_on_gpu.py",
-    "test_standin_faults.py",
-    "test_lab.py",
-    "test_variant_facts.py",
-    "test_experiments_cpu.py",
-    "test_counts.py",
-    "test_operators.py",
-    "test_isolation.py",
-    "test_tour.py",
-    "test_standin_tune.py",
-    "test_resume.py",
-    "test_experiment_rows.py",
-    "test_one_stage_more.py",
-    "test_trials.py",
-    "test_variants.py",
-    "test_full_size.py",
-    "test_ring_facts.py",
-    "test_store_runs.py",
-    "test_identity.py",
-    "test_config.py",
-    "test_results.py",
-    "test_nsight.py",
-    "test_launchers.py",
-    "test_tune_on_gpu.py",
-    "test_standin_evidence.py",
-    "test_hostile.py",
-    "test_matrix.py",
-    "test_damage.py",
-    "test_coverage_holes.py",
-)
+LONGEST = """
+mutants pages kernels experiments_on_gpu standin_faults lab variant_facts experiments_cpu counts operators
+isolation tour standin_tune resume experiment_rows one_stage_more trials variants full_size ring_facts
+store_runs identity config results nsight launchers tune_on_gpu standin_evidence hostile matrix damage
+coverage_holes
+"""
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -79,7 +51,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+    place = {f"test_{name}.py": number for number, name in enumerate(LONGEST.split())}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -116,3 +116,12 @@ def test_a_reason_about_nothing_and_one_without_words_are_refused(tmp_path: Path
 def test_what_a_coverage_run_cannot_do_is_refused(given: str, capsys):
     assert main([given]) == 2
     assert re.fullmatch(r"error: .*; leave .*\n", capsys.readouterr().err)
+
+
+def test_a_reason_of_several_lines_is_about_the_last_of_them():
+    above = Reason(BARRIER, "mine[0] = stage;\nmine[1] = layer;", "because")
+    last = at(BARRIER, "mine[1] = layer;")
+    assert above.has_a_line
+    assert reason_for(one_at(last, {(last, ENTRY): Executed(0)}), [above])
+    assert not reason_for(one_at(STAGE, {(STAGE, ENTRY): Executed(0)}), [above])
+    assert not Reason(BARRIER, "mine[1] = layer;\nmine[0] = stage;", "").has_a_line

@@ -1,4 +1,4 @@
-"""What the CUDA device keeps on a GPU and refuses, with a CuPy that counts; the rest runs on the stand-in."""
+"""Weights that the CUDA device keeps and its refusals, with a CuPy that counts; the rest of it runs on the stand-in."""
 
 from types import SimpleNamespace
 

@@ -12,27 +12,7 @@ from common.config.section import Section
 from common.config.texts import TEXTS, admit_text, quoted
 from common.errors import LabError
 
-PARTS = (
-    "a",
-    " ",
-    "\\",
-    "'",
-    '"',
-    "${",
-    "${oc.env:HOME}",
-    "$",
-    "{",
-    "}",
-    "\n",
-    "\t",
-    ",",
-    "[",
-    "=",
-    "é",
-    "🧪",
-    "???",
-    "\0",
-)
+PARTS = (*"a \\'\"${}\n\t,[=é🧪\0", "${", "${oc.env:HOME}", "???")
 
 
 def read(argument: str) -> object:

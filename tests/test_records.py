@@ -20,7 +20,7 @@ from common.errors import LabError
 from common.json_values import from_json
 from common.model.shapes import Model
 from common.record.record import CountRecord, Record, RunRecord, read_record
-from common.record.store import SCHEMA, Store, key
+from common.record.store import SCHEMA, Store
 
 HERE = Path(__file__).parent
 
@@ -251,21 +251,6 @@ def test_check_writes_no_row(tmp_path):
     store = Store(tmp_path / "a" / "r.jsonl")
     store.check()
     assert store.records() == []
-
-
-def test_keys_are_equal_exactly_when_all_parts_are():
-    parts = {
-        "source_sha": "s",
-        "knobs": {"prefetch": {"ahead": 2, "ratio": "2:6"}},
-        "model": "tiny",
-        "weights_sha": "w",
-        "device": "ptx",
-        "compiler": "NVRTC 13.0 sm_90",
-    }
-    assert key(**parts) == key(**parts | {"knobs": {"prefetch": {"ratio": "2:6", "ahead": 2}}})
-    changed = [key(**parts | {name: "other"}) for name in parts]
-    changed.append(key(**parts | {"knobs": {"prefetch": {"ahead": 3, "ratio": "2:6"}}}))
-    assert len({key(**parts), *changed}) == len(changed) + 1
 
 
 def test_rows_of_older_schemas_are_read_and_of_newer_ones_refused(tmp_path):

@@ -144,13 +144,6 @@ def test_a_gpu_that_is_lost_cannot_be_used(tmp_path, monkeypatch):
             CudaDevice()
 
 
-def test_more_blocks_than_are_resident_are_refused_with_the_numbers(session, tiny):
-    with pytest.raises(
-        Refused, match=r"65 blocks of 256 threads .* \d+ registers .* allow [1-8] blocks on each of 8 SMs"
-    ):
-        session(build([], tiny), 65)  # 2,048 threads of an SM are 8 blocks
-
-
 def test_unless_refused_more_blocks_than_are_resident_are_fewer_or_trap(session, tiny, monkeypatch):
     monkeypatch.setattr(CudaProgram, "refuse_oversize", lambda *arguments: None)
     with closing(session(build([], tiny), 65)) as cooperative:

@@ -1,6 +1,7 @@
 """Kernels of the lab that the machine would execute for too long: what they do to memory, by name, in numpy."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from standin_gpu import cost, device
@@ -30,32 +31,15 @@ def copy_all(source: np.ndarray, target: np.ndarray, count: int, passes: int) ->
     return cost.probed(passes * 32 * count, 0.85)
 
 
-def exchange_plain(
-    mail: np.ndarray,
-    rounds: int,
-    data: np.ndarray,
-    count: int,
-    most: int,
-    loaders: int,
-    loaded: np.ndarray,
-    clocks: np.ndarray,
-) -> float:
+def exchange_plain(mail: np.ndarray, rounds: int, data: np.ndarray, count: int, *given: Any) -> float:
     """Exchanges beside four 16-byte loads of each of `loaders` threads."""
+    most, loaders, loaded, clocks = given
     return _exchanged(mail, rounds, _whole(data, 4 * count, "exchange_plain"), 64 * loaders, most, loaded, clocks)
 
 
-def exchange_bulk(
-    mail: np.ndarray,
-    rounds: int,
-    data: np.ndarray,
-    count: int,
-    most: int,
-    slots: int,
-    tile: int,
-    loaded: np.ndarray,
-    clocks: np.ndarray,
-) -> float:
+def exchange_bulk(mail: np.ndarray, rounds: int, data: np.ndarray, count: int, *given: Any) -> float:
     """Exchanges beside bulk copies of `tile` bytes."""
+    most, slots, tile, loaded, clocks = given
     if slots > 32:
         raise Misuse(f"exchange_bulk has 32 places for barriers, not {slots}")
     return _exchanged(mail, rounds, _whole(data, tile * count // 4, "exchange_bulk"), tile, most, loaded, clocks)

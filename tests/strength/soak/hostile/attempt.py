@@ -7,7 +7,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,9 +40,6 @@ class Attempt:
     out: str
     err: str
     changed: tuple[str, ...] = field(default_factory=tuple)
-
-
-Generator = Callable[[], Iterator[Case]]
 
 
 def attempt(case: Case, watched: Path) -> Attempt:
