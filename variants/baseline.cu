@@ -43,7 +43,7 @@ template <class Derived> struct Baseline : Decode<Derived> {
 
   // A block per query head; with fewer blocks than heads a block takes several.
   static DEVICE void attention(const Context &c, int layer) {
-    for (int head = blockIdx.x; head < model::heads; head += gridDim.x) Self::attend_head(c, layer, head);
+    for (int head = blockIdx.x; head < model::heads; head += int(gridDim.x)) Self::attend_head(c, layer, head);
   }
   static DEVICE void attend_head(const Context &c, int layer, int head) {
     const auto publish = Self::template publish<Stage::attention>(c, layer, head * model::head_dim);

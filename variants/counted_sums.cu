@@ -32,12 +32,12 @@ template <class Base> struct CountedSums : Base {
   // The barrier after each head is also the one before its elements are multiplied, and before post_norm overwrites
   // what qkv has read. A block without a head needs it, too.
   static DEVICE void attention(const Context &c, int layer) {
-    for (int head = first_head(); head < model::heads; head += gridDim.x) Self::attend_head(c, layer, head);
+    for (int head = first_head(); head < model::heads; head += int(gridDim.x)) Self::attend_head(c, layer, head);
     if (first_head() == model::heads) block_barrier();
   }
 
   static DEVICE void o_proj(const Context &c, int layer) {
-    for (int head = first_head(); head < model::heads; head += gridDim.x) add_head(c, layer, head);
+    for (int head = first_head(); head < model::heads; head += int(gridDim.x)) add_head(c, layer, head);
   }
 
   // The columns of one head in the lanes of a warp, as they divide a head; so many rows at once that each pair of a

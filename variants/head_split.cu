@@ -17,7 +17,7 @@ template <class Base> struct HeadSplit : Base {
 
   static DEVICE void qkv(const Context &c, int layer) {
     const float *x = Self::template activations<Stage::input_norm>(c, layer);
-    for (int kv = blockIdx.x; kv < model::kv_heads; kv += gridDim.x) {
+    for (int kv = blockIdx.x; kv < model::kv_heads; kv += int(gridDim.x)) {
       rows(c, layer, x, head(kv, 0), group);
       rows(c, layer, x, head(kv, group), 1);
       rows(c, layer, x, head(kv, group + 1), 1);
@@ -34,14 +34,14 @@ template <class Base> struct HeadSplit : Base {
   }
 
   static DEVICE void qk_norm_rope(const Context &c, int layer) {
-    for (int kv = blockIdx.x; kv < model::kv_heads; kv += gridDim.x)
+    for (int kv = blockIdx.x; kv < model::kv_heads; kv += int(gridDim.x))
       for (int i = warp(); i < group + 2; i += block_warps) Self::norm_rope_store(c, layer, head(kv, i));
   }
 
   static DEVICE int attention_blocks(const Context &) { return model::kv_heads; }
 
   static DEVICE void attention(const Context &c, int layer) {
-    for (int kv = blockIdx.x; kv < model::kv_heads; kv += gridDim.x)
+    for (int kv = blockIdx.x; kv < model::kv_heads; kv += int(gridDim.x))
       for (int i = 0; i < group; ++i) Self::attend_head(c, layer, head(kv, i));
   }
 

@@ -30,7 +30,7 @@ template <class Base> struct ProductiveSpin : Base {
   template <Stage S> static DEVICE void fetch(const Context &c, int layer, int m = 0) {
     constexpr int line = 128;
     const auto job = Self::template job<S>(c, layer);
-    const int first = blockIdx.x * block_warps, left = job.rows - first;
+    const int first = int(blockIdx.x) * block_warps, left = job.rows - first;
     const int whole = (left < block_warps ? left : block_warps) * decltype(job)::Row::bytes;
     const int bytes = whole < knob::productive_spin::spin_bytes ? whole : knob::productive_spin::spin_bytes;
     const auto *from = static_cast<const char *>(job.row(m, first).address);

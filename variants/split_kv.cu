@@ -23,7 +23,7 @@ template <class Base> struct SplitKv : Base {
 
   static DEVICE void attention(const Context &c, int layer) {
     if (chunks(c) == 1) return Base::attention(c, layer);
-    for (int task = blockIdx.x; task < model::heads * chunks(c); task += gridDim.x) {
+    for (int task = blockIdx.x; task < model::heads * chunks(c); task += int(gridDim.x)) {
       const int head = task / chunks(c), begin = task % chunks(c) * chunk;
       const int end = begin + chunk < c.position + 1 ? begin + chunk : c.position + 1;
       float *out = part(c, task);
@@ -37,7 +37,7 @@ template <class Base> struct SplitKv : Base {
       block_barrier(); // all threads have read the parts before the next task overwrites them
     }
     Self::template barrier<Stage::attention>(c, layer);
-    for (int head = blockIdx.x; head < model::heads; head += gridDim.x) merge(c, layer, head);
+    for (int head = blockIdx.x; head < model::heads; head += int(gridDim.x)) merge(c, layer, head);
   }
 
   // Merges the chunks of one head, one thread per element. Every chunk has at least one position, so no maximum is

@@ -46,7 +46,7 @@ template <class Base> struct StreamKv : Base {
           wait_for_phase(c, &shared<Self>(c).begins, step);
           Copies::see_stores();
         }
-        for (int number = blockIdx.x; number < Shares::count(c.position + step); number += gridDim.x)
+        for (int number = blockIdx.x; number < Shares::count(c.position + step); number += int(gridDim.x))
           feed_cache<Stage::attention>(c, layer, Shares::at(c.position + step, number), tile, jobs);
         Base::template feed<Stage::o_proj>(c, layer, tile, jobs);
         Base::template feed<Stage::gate_up>(c, layer, tile, jobs);
@@ -87,7 +87,7 @@ template <class Base> struct StreamKv : Base {
 
   static DEVICE void attention(const Context &c, int layer) {
     clear_parts(c, layer);
-    for (int number = blockIdx.x; number < Shares::count(c.position); number += gridDim.x)
+    for (int number = blockIdx.x; number < Shares::count(c.position); number += int(gridDim.x))
       attend_share(c, layer, Shares::at(c.position, number));
   }
 

@@ -47,7 +47,7 @@ template <class Base> struct Verify : Base {
 
   static DEVICE void qk_norm_rope(const Context &c, int layer) {
     constexpr int heads = model::heads + 2 * model::kv_heads;
-    for (int i = blockIdx.x * block_warps + warp(); i < tokens * heads; i += int(gridDim.x) * block_warps)
+    for (int i = int(blockIdx.x) * block_warps + warp(); i < tokens * heads; i += int(gridDim.x) * block_warps)
       Self::norm_rope_store(of(c, i / heads), layer, i % heads);
   }
 
@@ -55,7 +55,7 @@ template <class Base> struct Verify : Base {
 
   // The entries of the tokens before it are in the cache, since a grid barrier follows qk_norm_rope.
   static DEVICE void attention(const Context &c, int layer) {
-    for (int i = blockIdx.x; i < tokens * model::heads; i += gridDim.x)
+    for (int i = blockIdx.x; i < tokens * model::heads; i += int(gridDim.x))
       Self::attend_head(of(c, i / model::heads), layer, i % model::heads);
   }
 

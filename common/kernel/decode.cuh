@@ -146,7 +146,7 @@ template <class Derived> struct Decode {
   // A warp per head: query and key heads are normalized, as `head_norm_rope` says, and rotated; value heads are only
   // rounded into the cache.
   static DEVICE void qk_norm_rope(const Context &c, int layer) {
-    for (int head = blockIdx.x * block_warps + warp(); head < model::heads + 2 * model::kv_heads;
+    for (int head = int(blockIdx.x) * block_warps + warp(); head < model::heads + 2 * model::kv_heads;
          head += int(gridDim.x) * block_warps)
       Self::norm_rope_store(c, layer, head);
   }

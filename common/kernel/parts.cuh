@@ -226,7 +226,7 @@ DEVICE float *part(const Context &c, unsigned turn, int layer, int head, int p) 
 // Makes all parts of a layer unwritten for the next turn: a share of them in each block. Called by all threads.
 DEVICE void clear_parts(const Context &c, int layer) {
   float *first = part(c, c.turn + 1, layer, 0, 0);
-  for (int i = blockIdx.x * block_threads + threadIdx.x; i < model::heads * most_parts * part_size;
+  for (int i = int(blockIdx.x) * block_threads + int(threadIdx.x); i < model::heads * most_parts * part_size;
        i += int(gridDim.x) * block_threads)
     store_relaxed(first + i, unwritten);
 }
