@@ -32,7 +32,39 @@ def test_links_within_the_journal_lead_to_its_entries():
 
 
 def test_records_that_the_journal_cites_exist():
-    files = (ROOT / "experiments" / "results").glob("*.jsonl")
-    known = {json.loads(line)["id"] for file in files for line in file.read_text().splitlines()}
     assert RECORD.findall("`20261127T172848-h200probe0` 2026") == ["20261127T172848-h200probe0"]
-    assert {*RECORD.findall(JOURNAL)} <= known
+    assert {*RECORD.findall(JOURNAL)} <= {*records()}
+
+
+def test_figures_of_a_row_that_cites_a_record_stand_together_in_it():
+    """All cells of the row that are numbers, rounded as they are shown, are values of one mapping of the record."""
+    known, checked = records(), 0
+    for row in re.findall(r"^\|.*`20\d{6}T.*$", JOURNAL, re.MULTILINE):
+        cells = [cell.strip().replace(",", "") for cell in row.split("|")]
+        figures = [cell for cell in cells if re.fullmatch(r"\d+(\.\d+)?", cell)]
+        if not figures:
+            continue  # the head of a table
+        shown = [(float(figure), 0.5001 * 10 ** -len(figure.partition(".")[2])) for figure in figures]
+        alike = [
+            group
+            for name in RECORD.findall(row)
+            for group in groups(known[name])
+            if all(any(abs(number - figure) <= half for number in group) for figure, half in shown)
+        ]
+        assert alike, row
+        checked += 1
+    assert checked >= 3
+
+
+def records():
+    """Committed records by id."""
+    files = (ROOT / "experiments" / "results").glob("*.jsonl")
+    return {(row := json.loads(line))["id"]: row for file in files for line in file.read_text().splitlines()}
+
+
+def groups(value):
+    """The numbers of each mapping in a record."""
+    if isinstance(value, dict):
+        yield [each for each in value.values() if isinstance(each, int | float)]
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from groups(each)
