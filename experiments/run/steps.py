@@ -80,16 +80,17 @@ class LabStack:
         setup = self.setup
         return setup.device.session(self.program, setup.packed.flat, setup.config.blocks)
 
-    def compile(self, ahead: bool = False) -> Self:
-        """Build the text and compile it for the device; returns this stack. Raises CompileError with its `log`.
-
-        ahead: also compile, side by side, every other text that validation and measurement will need.
-        """
+    def compile(self) -> Self:
+        """Build the text and compile it for the device; returns this stack. Raises CompileError with its `log`."""
         with self._step("compile"):
-            if ahead:
-                compile_all(self.setup.device, self._texts())
             self.program  # noqa: B018  compiles it
         return self
+
+    def compile_ahead(self) -> None:
+        """As `compile`, and side by side every other text that validation and measurement will need."""
+        with self._step("compile"):
+            compile_all(self.setup.device, self._texts())
+            self.program  # noqa: B018  compiles it
 
     def _texts(self) -> Iterator[Source]:
         """Every text of a row, its own first."""

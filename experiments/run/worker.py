@@ -111,7 +111,10 @@ def answer(setup: Setup, request: Mapping[str, Any]) -> dict[str, Any]:
             job.measure(request.get("beat"))
 
     def compile_() -> None:
-        job.compile(ahead=config.device.name == "cuda")
+        if config.device.name == "cuda":
+            job.compile_ahead()
+        else:
+            job.compile()
 
     with ExitStack() as held:
 
