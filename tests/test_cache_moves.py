@@ -29,8 +29,9 @@ def moved(cpu_cache, monkeypatch):
     counted = Counter()
     with installed():
         import cupy
+        from cupy.cuda import runtime
 
-        get, write = cupy.ndarray.get, cupy.ndarray._write
+        get, write, copy = cupy.ndarray.get, cupy.ndarray._write, runtime.memcpy2DAsync
 
         def counted_get(array, *arguments, **named):
             counted["to the host"] += array.nbytes
@@ -40,6 +41,13 @@ def moved(cpu_cache, monkeypatch):
             counted["to the GPU"] += array.nbytes if what.startswith("copy to the GPU") else 0
             return write(array, what, *arguments)
 
+        def counted_copy(dst, dpitch, src, spitch, width, height, *rest):
+            to, of = (runtime._rows(at, pitch, width, height)[0] for at, pitch in ((dst, dpitch), (src, spitch)))
+            counted["to the GPU"] += width * height if to and not of else 0
+            counted["to the host"] += width * height if of and not to else 0
+            return copy(dst, dpitch, src, spitch, width, height, *rest)
+
+        monkeypatch.setattr(runtime, "memcpy2DAsync", counted_copy)
         monkeypatch.setattr(cupy.ndarray, "get", counted_get)
         monkeypatch.setattr(cupy.ndarray, "_write", counted_write)
         yield counted

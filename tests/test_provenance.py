@@ -145,6 +145,7 @@ def test_facts_and_readings_in_their_units(monkeypatch):
     }
     for name, answer in answers.items():
         monkeypatch.setattr(nvml, name, answer)
+    monkeypatch.setattr("common.devices.nvml.of_this_run", lambda: 1)  # not that of the test runner
     gpu = Gpu.find("0000:01:00.0")
     assert gpu.properties() == {
         "name": "NVIDIA Something",

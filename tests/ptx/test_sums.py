@@ -21,7 +21,7 @@ BODY = """template <class Base> struct Part : Base { static DEVICE void step(con
   for (int i = threadIdx.x; i < model::hidden; i += block_threads)
     add_relaxed(sums(c, c.turn, 1) + i, addend(own[i]));
   for (int i = 4 * threadIdx.x; blockIdx.x == 0 && i < model::hidden; i += 4 * block_threads) {
-    const auto sum = arrive_sums<4>(c, 1, i);
+    const auto sum = arrive_sums<4, 4, 4>(c, 1, i);
     for (int j = 0; j < 4; ++j) tap<Stage::o_proj>(c, 1)[i + j] = sum.value[j];
   }
 } };
