@@ -40,7 +40,9 @@ Grid::Grid(const Program &p, const Launch &l) : program(p), launch(l), random{l.
     Block &block = *blocks.emplace_back(std::make_unique<Block>());
     block.index = b, block.threads = threads, block.grid = this;
     block.memory.resize(p.shared_bytes + l.dynamic_shared);
-    for (size_t i = 0; i < block.memory.size(); ++i) block.memory[i] = i % 2 ? 0xff : uint8_t(0x81 + (i / 2 + b) % 62);
+    // NaN, of which half are odd as numbers: a counter that nobody has set differs between threads.
+    for (size_t i = 0; i < block.memory.size(); ++i)
+      block.memory[i] = i % 2 ? 0xff : uint8_t(0x81 + (7 * (i / 2) + b) % 61);
     block.warps.resize(warps);
     for (uint32_t i = 0; i < warps; ++i) {
       Warp &w = block.warps[i];
