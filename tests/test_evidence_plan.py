@@ -23,7 +23,7 @@ from profiles import target
 
 KILLED = -9
 SAME = ("streaming", "ablation", "ladder", "roofline", "ratios", "factorial", "energy")
-KNOBS = ["window_1", "window_2", "window_3", "ahead_0", "eager_0"]
+KNOBS = ["window_1", "window_2", "window_3", "ahead_0"]
 STACKS = ["ring", "ring_tensor", "persistent", "megaqwen"]
 FIRST = ["exchanges", "ceiling", "streaming", *KNOBS, *STACKS, "timeline", "timeline_1024", "ladder"]
 

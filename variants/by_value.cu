@@ -3,7 +3,7 @@
 //             value costs one round trip, no atomic, and no fence that waits for all stores of a block; the first
 //             polls come without a pause of 32 ns, which is a tenth of a round trip
 // Overrides   exchange, publish, receive, stream, activations, advance
-// Run         python -m experiments variant=by_value eager=64
+// Run         python -m experiments variant=by_value
 #include "common/kernel/decode.cuh"
 #include "common/kernel/mail.cuh"
 

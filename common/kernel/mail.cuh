@@ -13,6 +13,9 @@
 // The sentinel: a word of the mail after a reset (NOT_SENT in layout.py).
 constexpr unsigned unwritten = 0xffffffffu;
 
+// Polls of a value before a thread waits between two: from 0 to 1,024 a token takes as long within 1.3 % on an H200.
+constexpr unsigned eager_polls = 64;
+
 // In the first word of a block's report: it waited for values, not at a barrier; for those that stage S makes.
 template <Stage S> constexpr unsigned waited_for = 1u << 16 | (1 + static_cast<unsigned>(S));
 
@@ -51,5 +54,5 @@ DEVICE void arrive_by_value(const Context &c, int layer, int i, int end, Packet<
       if (to[w / 4].word[w % 4] == unwritten && at(w / 4) < end) missing = w;
     report_wait(c, waited_for<S>, layer, at(missing / 4) + missing % 4, 0);
   };
-  spin_until<knob::by_value::eager>(arrived, report);
+  spin_until<eager_polls>(arrived, report);
 }

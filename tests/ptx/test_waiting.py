@@ -34,7 +34,7 @@ def test_kernel_that_times_out_reports_where(open_session, synthetic, tiny, stac
     assert "2 blocks (" in hung.value.report.splitlines()[1]
 
 
-POLL = "spin_until<knob::by_value::eager>(arrived,"
+POLL = "spin_until<eager_polls>(arrived,"
 AT_ONCE = """template <class Done, class Report> DEVICE void at_once(Done done, Report report) {
   if (!done()) report(), trap();
 }
