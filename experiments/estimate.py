@@ -10,7 +10,7 @@ reads while it exchanges takes less.
 layers and one for the token, 141 x 2.164 us, are 305.1; an eighth of a launch of 1.85 us is 0.2: together 689.3 us.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from common.compile.source import Source
@@ -18,7 +18,6 @@ from common.devices.counters import Counts
 from common.errors import LabError
 from common.model.shapes import Model
 from common.model.stages import FIRST, LAST, LAYER
-from common.stacks.catalog import read_catalog
 from experiments.run.gpus import Costs
 
 
@@ -28,9 +27,9 @@ class Step:
 
     bytes      matrices and KV cache up to the position, each once: `Model.bytes_per_token`
     barriers   of the grid, counted at position 1; left out: those between two tokens of a launch, and those that parts
-               of a long context add, also by value
+               of a long context add
     own        True if they are the lab's own, of a launch that is not cooperative
-    exchanges  by value, in place of barriers: as the variants declare them
+    exchanges  by value, in place of barriers, counted in the same way
     nodes      of a CUDA graph; launches: of a kernel, a fraction where one launch makes several tokens
     """
 
@@ -51,18 +50,10 @@ def step_of(source: Source, counts: Counts, model: Model, position: int) -> Step
         bytes=model.bytes_per_token(position),
         barriers=counts.total("grid_barriers"),
         own=source.launch == "plain",
-        exchanges=exchanges(source.stack, model.layers),
+        exchanges=counts.total("by_value"),
         nodes=stages if source.launch == "graph" else 0,
         launches=0 if source.launch == "graph" else stages if source.by_stage else 1 / source.tokens_per_launch,
     )
-
-
-def exchanges(variants: Sequence[str], layers: int) -> int:
-    """Exchanges by value of a step: what the outermost variant says of each stage, in each layer that has it."""
-    known, by_stage = read_catalog().variants, dict[str, int]()
-    for name in variants:
-        by_stage |= known[name].exchanges
-    return sum(each * (layers if stage in LAYER else 1) for stage, each in by_stage.items())
 
 
 def parts(step: Step, costs: Costs) -> Mapping[str, float]:

@@ -81,8 +81,6 @@ def test_every_shipped_variant_has_both_files():
         ("launch: plain", "parent: [missing]", "missing"),
         ("launch: plain", "excludes: missing", "excludes"),
         ("launch: plain", "outside: [missing]", "missing"),
-        ("launch: plain", "exchanges: {mlp: 1}", "says exchanges: mlp; name stages: embed, input_norm"),
-        ("launch: plain", "exchanges: {qkv: once}", "exchanges"),
         ("launch: plain", "scratch: {rope: [2, 4]}", "scratch.rope: [2, 4]; give it another name"),
         ("launch: plain", "scratch: {mine: [4]}", "scratch.mine: [4]; give a list: turns"),
         ("launch: plain", "scratch: {mine: [2, rows]}", "scratch.mine: [2, 'rows'] names rows; known: hidden,"),

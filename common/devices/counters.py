@@ -1,4 +1,4 @@
-"""Counts of a CPU device: barriers, atomics and bytes moved; exact, per stage, and equal on every machine."""
+"""Counts of a CPU device: exchanges, atomics and bytes moved; exact, per stage, and equal on every machine."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,9 @@ from common.model.stages import STAGES
 WIDTHS = (2, 4, 8, 16)  # bytes of one load
 DATA = ("weights", "kv", "activations", "shared")  # three kinds of global memory, and shared memory
 FIELDS = (
-    "grid_barriers",  # per grid
+    "grid_barriers",  # per grid, as the next two
+    "counters",  # whose last arrival goes on alone
+    "by_value",  # exchanges without either: readers poll the values
     "block_barriers",  # summed over blocks
     "shuffles",  # summed over warps
     "atomics",
@@ -58,6 +60,7 @@ class Counts(Shown):
         weights = self.bytes_by_width("weights")
         return {
             "grid barriers": self.total("grid_barriers"),
+            "by value": self.total("by_value"),
             "block barriers": self.total("block_barriers"),
             "weights MB, 64-bit loads": weights.get(64, 0) / 1e6,
             "weights MB, 128-bit loads": weights.get(128, 0) / 1e6,

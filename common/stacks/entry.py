@@ -12,7 +12,6 @@ from yaml import YAMLError
 from common.errors import LabError
 from common.json_values import from_json
 from common.model.scratch import Scratch, read_scratch
-from common.model.stages import STAGES
 from common.stacks.header import read_header
 from common.stacks.knobs import KINDS, SETS, WARP, Knob
 from common.stacks.variant import LAUNCHES, SELECTS, NamedStack, Selection, Variant
@@ -64,8 +63,6 @@ class Entry:
         variant = replace(self.read(Variant, known, **made), knobs=knobs)
         if variant.launch not in LAUNCHES:
             raise self.wrong(f"says launch: {variant.launch}", f"choose from {', '.join(LAUNCHES)}")
-        if unknown := variant.exchanges.keys() - set(STAGES):
-            raise self.wrong(f"says exchanges: {', '.join(sorted(unknown))}", f"name stages: {', '.join(STAGES)}")
         if not re.search(rf"\bstruct {variant.mixin}\b", self.source.read_text(encoding="utf-8")):
             cause = f"variants/{variant.name}.cu has no struct {variant.mixin}"
             raise LabError(cause, "name its struct so, or the two files as the struct")

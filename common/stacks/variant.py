@@ -28,7 +28,6 @@ class Variant:
     excludes   variants that cannot be in the same stack; requires: variants that must be
     outside    variants that must stand before it in the stack, if they are in it
     scratch    regions of scratch for its own words: see `common.model.scratch.read_scratch`
-    exchanges  {stage: exchanges by value after it, of a layer}, in place of its barrier; 0 takes those of the stack
     """
 
     name: str
@@ -48,7 +47,6 @@ class Variant:
     requires: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
     scratch: Scratch = field(default_factory=dict)
-    exchanges: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def bit_equal(self) -> bool:

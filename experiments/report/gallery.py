@@ -11,7 +11,7 @@ EXACT = 10_000  # counts below it are shown to the last one
 
 
 def gallery(evidence: Evidence) -> Table:
-    """Five narrow columns for a page that a phone shows: the idea of each recorded variant, and its changes.
+    """Six narrow columns for a page that a phone shows: the idea of each recorded variant, and its changes.
 
     A variant without records is left out, so that two new files leave the committed page as it is.
     """
@@ -28,6 +28,7 @@ def gallery(evidence: Evidence) -> Table:
                 "variant": Cell(name, link=f"../{file}"),  # from docs/
                 "idea": min((idea.partition(mark)[0] for mark in ":;"), key=len),  # after these come details
                 "grid barriers": change("grid_barriers", sums, before),
+                "by value": change("by_value", sums, before),
                 "loads": change("load_instructions", sums, before),
                 "time against parent": times or OPEN,
             }

@@ -8,7 +8,6 @@ from typing import Any
 from common.errors import LabError
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, title
-from experiments.estimate import exchanges
 from experiments.experiment import Experiment
 from experiments.tables.result_table import ResultTable
 from experiments.tables.row import label_of
@@ -53,7 +52,7 @@ def counted(experiment: Experiment, position: int, stack: Stack) -> dict[str, An
         "parent": title(stack.parent),
         "grid barriers": own.total("grid_barriers"),
         "more than parent": own.total("grid_barriers") - parent.total("grid_barriers"),
-        "exchanges by value": exchanges(stack.variants, experiment.model.layers),
+        "exchanges by value": own.total("by_value"),
         "prefetched MB": own.total("prefetched") / 1e6,
         f"estimate us, {experiment.gpu.name}": experiment.estimate(stack, stack.variants, position),
         "published": _published(stack),

@@ -71,6 +71,18 @@ def test_grid_barriers(count, names, barriers):
     assert count(names).total("grid_barriers") == barriers
 
 
+def test_exchanges_without_a_barrier(count):
+    """By value five vectors of a layer, of which `counted_sums` makes one where it is needed; and the token."""
+    by_value = {
+        "joint_heads by_value": 5 * LAYERS,
+        "joint_heads folded_norm by_value counted_sums": 4 * LAYERS,
+        "joint_heads folded_norm by_value value_token": 5 * LAYERS + 1,
+    }
+    assert {names: count(names).total("by_value") for names in by_value} == by_value
+    fused = count("fused_head")  # the last block to arrive has the token
+    assert (fused.of("lm_head", "counters"), fused.total("counters"), fused.total("by_value")) == (1, 1, 0)
+
+
 def test_the_baseline_reads_each_weight_once_and_entries_once_a_head(count, tiny):
     position = 9
     counts = count("", position=position)

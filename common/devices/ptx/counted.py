@@ -1,6 +1,6 @@
 """Counts of a launch by stage: bytes by buffer and width, instructions by class, from its rows' opcodes and lines.
 
-Barriers and bytes have the names of common.devices.counters.
+Exchanges and bytes have the names of common.devices.counters.
 """
 
 import re
@@ -41,7 +41,7 @@ def counted(
     found: dict[str, Counter[str]] = {}
     for row, (bare, *by_buffer, kept) in zip(rows, executed.tolist(), strict=True):
         moved = dict(zip(buffers, by_buffer, strict=False))
-        fields = [*_fields(row, bare, moved), *_barriers(row, bare, moved, blocks, threads)]
+        fields = [*_fields(row, bare, moved), *_synchronization(row, bare, moved, blocks, threads)]
         fields.append(("kept", kept))
         if (kind := class_of(row.opcode)) != COPY:  # for copies only bytes are counted
             fields.append((kind, bare + sum(by_buffer)))
@@ -72,12 +72,29 @@ def stage_of(row: Told) -> str:
     return STAGES[int(stages[-1][1])] if stages else ""
 
 
-def _barriers(row: Told, bare: int, moved: Mapping[str, int], blocks: int, threads: int) -> Iterator[tuple[str, int]]:
-    """Barriers of a row: of a block by their number 0, of the grid by the arrivals in a function of that name."""
-    if row.opcode.startswith("bar") and row.opcode.endswith(" 0"):
+def exchanges(counts: Mapping[str, int], times: int) -> dict[str, int]:
+    """Exchanges between all blocks, by kind, of a stage that comes `times` times; counts: of `counted`.
+
+    Known by their memory order, not by a name: a barrier is an arrival of every block at a word that blocks wait for; a
+    counter one that nobody waits for, since the last to arrive goes on; by value, words are published by themselves.
+    """
+    kind = "grid_barriers" if counts.get("acquired") else "counters"
+    return {kind: counts.get("arrivals", 0), "by_value": times if counts.get("published") else 0}
+
+
+def _synchronization(
+    row: Told, bare: int, moved: Mapping[str, int], blocks: int, threads: int
+) -> Iterator[tuple[str, int]]:
+    """Barriers of a block, by their number 0; of the grid arrivals of a block, words waited for, words published."""
+    opcode, *words = row.opcode.split(".")
+    if opcode.startswith("bar") and row.opcode.endswith(" 0"):
         yield "block_barriers", bare // threads
-    elif row.opcode.startswith("atom") and any("_barrier" in line.function for line in row.line.chain()):
-        yield "grid_barriers", moved.get("state", 0) // blocks
+    elif opcode in ("atom", "red") and {"release", "acq_rel"} & {*words}:
+        yield "arrivals", moved.get("state", 0) // blocks
+    elif opcode == "ld" and "acquire" in words:
+        yield "acquired", moved.get("state", 0)
+    elif opcode in ("st", "red") and "relaxed" in words:
+        yield "published", moved.get("scratch", 0)
 
 
 def _fields(row: Told, bare: int, moved: Mapping[str, int]) -> Iterator[tuple[str, int]]:

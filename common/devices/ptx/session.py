@@ -21,13 +21,13 @@ from common.devices.counters import FIELDS, Counts
 from common.devices.guarded import GuardedBuffer
 from common.devices.kv_cache import KvCache
 from common.devices.protocol import Session
-from common.devices.ptx.counted import counted
+from common.devices.ptx.counted import counted, exchanges
 from common.devices.ptx.program import Buffer, Options, PtxKernel, PtxProgram
 from common.devices.ptx.report import DEADLOCKED, FAULTED, FINISHED, RACED, TIMED_OUT, TRAPPED, with_lines
 from common.devices.unwritten import NOT_WRITTEN, fill_scratch
 from common.errors import Crashed, Hung, Race
 from common.model.layout import MAX_BLOCKS, NOT_SENT, WAIT_WORDS
-from common.model.stages import STAGES
+from common.model.stages import LAYER, STAGES
 
 if TYPE_CHECKING:
     from common.devices.ptx.device import PtxDevice
@@ -106,6 +106,8 @@ class PtxSession(Session):
             self._counting = False
         by_stage = [self.executed.get(stage, Counter()) for stage in STAGES]
         by_stage[0] = by_stage[0] + self.executed.get("", Counter())  # what a kernel does before its first stage
+        for stage, counts in zip(STAGES, by_stage, strict=True):
+            counts.update(exchanges(counts, steps * (self.layout.model.layers if stage in LAYER else 1)))
         table = [[counts[field] for field in FIELDS] for counts in by_stage]
         return Counts(np.array(table, np.uint64))
 
