@@ -102,11 +102,11 @@ TRIALS = (
     ),
     Trial(
         "long prompt",
-        "a prompt of 17 ids, 10 tokens in a row",
+        "a prompt of 25 ids, 18 tokens in a row",
         SEVERAL,
         32,
         3,
-        (Start(8, steps=10, given=9, barriers=AGES[3]),),
+        (Start(8, steps=18, given=17, barriers=AGES[3]),),
         plain=True,
     ),
     *(

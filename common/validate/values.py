@@ -12,6 +12,7 @@ from common.model.recoded import recoded
 LARGE_VALUE = 1000.0  # factor: gives an output some hundred times larger than its neighbors
 LARGE_KEY = 256.0  # factor: gives scores of some hundreds; exp overflows fp32 unless the maximum is subtracted
 SMALL_HEAD = 2.0**-6  # factor, exact in bf16: the mean square of a head falls from about 1 to some hundred times eps
+FALLING = 20  # values of a head, each half of the one before: e4m3 has numbers down to 2^-17.8 of its largest
 CHANNEL = 60.0  # value of a constant channel: a few times the size of all others together
 TWINS = 9  # equal rows: four on both sides of the largest; one of five blocks seldom has all of one side
 LATE = 128  # first position of the third chunk
@@ -151,9 +152,15 @@ def _large_gates(weights: Tensor, layout: Layout, random: torch.Generator) -> No
 
 
 def _small_inputs(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
-    """A residual stream so small that eps decides the norms, in a model with a large eps."""
+    """A residual stream so small that eps decides the norms, in a model with a large eps.
+
+    The values of a head become smaller from one to the next, down to below the smallest normal number of e4m3.
+    """
+    model = layout.model
     tensor(weights, layout, "embed").mul_(2.0**-4)
-    for layer in range(layout.model.layers):
+    for layer in range(model.layers):
+        rows = tensor(weights, layout, "qkv", layer)[model.query + model.kv :]
+        rows *= 2.0 ** -(torch.arange(model.kv) % FALLING)[:, None]
         for name in ("o", "down"):
             tensor(weights, layout, name, layer).mul_(2.0**-6)
 
