@@ -1,4 +1,4 @@
-"""Command lines of generation: the keys that conf/generation.yaml explains, and an answer's speed in words."""
+"""Command lines of generation: the keys that conf/generate.yaml explains, and an answer's speed in words."""
 
 import re
 from collections.abc import Mapping

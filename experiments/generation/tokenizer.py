@@ -67,9 +67,7 @@ def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], thinking: b
     Raises LabError without a template, for an item that is no message, and for messages that the template refuses.
     """
     if not getattr(tokenizer, "chat_template", None):
-        raise LabError(
-            "the checkpoint's tokenizer has no chat template", "use experiments.generate, or a checkpoint made to chat"
-        )
+        raise LabError("the checkpoint's tokenizer has no chat template", "use a checkpoint made to chat")
     for message in messages if isinstance(messages, list | tuple) else [messages]:
         if not (isinstance(message, Mapping) and all(isinstance(message.get(key), str) for key in ("role", "content"))):
             raise LabError(f"{short(message)} is no message", 'give [{"role": "user", "content": "TEXT"}]')

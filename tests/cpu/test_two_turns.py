@@ -7,9 +7,8 @@ from legal_entries import check_entries
 from sampled import sampled
 from trained import SPECIAL, TEXT, save_checkpoint
 
-from experiments.chat import Conversation
 from experiments.generation.engine import Engine
-from experiments.generation.request import Request, Sampling
+from experiments.generation.request import Request
 from experiments.run.setup import Setup
 from experiments.tables.progress import Quiet
 
@@ -25,24 +24,27 @@ def engine(tmp_path, cpu_cache, configured, seed):
         yield opened
 
 
-def conversation(engine: Engine, rng: random.Random, sampling: Sampling) -> Conversation:
-    return Conversation(engine, Request((0,), 8, sampling), rng.choice([None, said(rng)]), rng.random() < 0.5)
-
-
 def said(rng: random.Random) -> str:
     return " ".join(rng.choices(PARTS, k=rng.randint(1, 5)))
 
 
-def prompt_of(talk: Conversation) -> list[int]:
-    """The prompt of the last turn, as transformers encodes the whole conversation."""
-    wanted = {"add_generation_prompt": True, "enable_thinking": talk.thinking, "return_dict": True}
-    return talk.engine.tokenizer.apply_chat_template(talk.messages[:-1], tokenize=True, **wanted)["input_ids"]
+class Talk:
+    """A conversation with an engine. prompt: of the last answer, as transformers encodes the whole conversation."""
 
+    def __init__(self, engine: Engine, rng: random.Random) -> None:
+        self.engine, self.rng, self.thinking = engine, rng, rng.random() < 0.5
+        self.messages = [{"role": "system", "content": said(rng)}] if rng.random() < 0.5 else []
+        self.prompt: list[int] = []
 
-def given(engine: Engine, count: int) -> list[int]:
-    """The ids in the kernel's state."""
-    at = engine.session.layout.state["ids"].offset
-    return engine.session.state()[at : at + count].tolist()
+    def ask(self) -> list[int]:
+        """The ids of the answer to another message."""
+        self.messages.append({"role": "user", "content": said(self.rng)})
+        wanted = {"tokenize": True, "add_generation_prompt": True, "enable_thinking": self.thinking}
+        self.prompt = self.engine.tokenizer.apply_chat_template(self.messages, return_dict=True, **wanted)["input_ids"]
+        ids = self.engine.chat_ids(self.messages, self.thinking)
+        pieces = list(self.engine.stream(Request(ids, 8)))
+        self.messages.append({"role": "assistant", "content": "".join(piece.text for piece in pieces)})
+        return [token for piece in pieces for token in piece.ids]
 
 
 def test_the_ids_of_200_conversations_are_those_of_transformers(engine, seed, monkeypatch):
@@ -57,12 +59,13 @@ def test_the_ids_of_200_conversations_are_those_of_transformers(engine, seed, mo
         "experiments.generation.engine.prefill",
         lambda model, layout, weights, ids, kept: kept.new_zeros(*kept.shape[:3], len(ids), kept.shape[4]),
     )
+    at = engine.session.layout.state["ids"].offset
     for number in range(200):
-        talk, known = conversation(engine, rng, Sampling()), list[int]()
+        talk, known = Talk(engine, rng), list[int]()
         for turn in range(2):
-            answer = [token for piece in talk.ask(said(rng)) for token in piece.ids]
-            prompt = prompt_of(talk)
-            assert given(engine, len(prompt)) == prompt, (seed, number, turn)
+            answer = talk.ask()
+            prompt = talk.prompt
+            assert engine.session.state()[at : at + len(prompt)].tolist() == prompt, (seed, number, turn)
             assert engine.stats().prompt_tokens == len(prompt)
             if turn:
                 split_otherwise += prompt[: len(known)] != known
@@ -75,10 +78,9 @@ def test_the_ids_of_200_conversations_are_those_of_transformers(engine, seed, mo
 def test_the_answers_are_those_of_a_kernel_that_begins_at_the_end_of_the_whole_conversation(engine, alone, seed):
     rng = random.Random(seed)
     for _ in range(3):
-        talk = conversation(engine, rng, Sampling())
-        list(talk.ask(said(rng)))
-        answer = [token for piece in talk.ask(said(rng)) for token in piece.ids]
-        prompt = prompt_of(talk)
+        talk = Talk(engine, rng)
+        talk.ask()
+        answer, prompt = talk.ask(), talk.prompt
         assert answer == alone(engine, prompt, len(answer)), seed
         check_entries(
             engine.model,
