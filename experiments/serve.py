@@ -9,11 +9,10 @@ from omegaconf import DictConfig
 from common.config.cli import run_task
 from common.config.resolve import split
 from common.errors import LabError
-from common.json_values import to_json
 from experiments.generation.options import read_draft, resolve_one
 from experiments.serving.settings import SERVER_KEYS, read_settings
 
-NEEDED = ("fastapi", "prometheus_client", "sse_starlette", "uvicorn")
+NEEDED = ("fastapi", "prometheus_client", "uvicorn")
 
 
 def serve(cfg: DictConfig) -> int:
@@ -23,14 +22,13 @@ def serve(cfg: DictConfig) -> int:
     settings = read_settings(own)
     config = resolve_one(rest, "a server")
     check_installed()
-    import asyncio
-
+    from experiments.serving.decoder import Decoder
     from experiments.serving.server import announce, run
 
     (stack,) = config.stacks
     print(config.device, file=sys.stderr)
-    first = {"config": to_json(config), "draft": read_draft(draft.text("draft"))}
-    asyncio.run(run(settings, first, stack, partial(announce, settings, stack.name)))
+    decoder = partial(Decoder, config, read_draft(draft.text("draft")))
+    run(settings, decoder, stack, partial(announce, settings, stack.name))
     return 0
 
 

@@ -19,6 +19,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,10 +169,11 @@ def check(cfg: DictConfig) -> int:
 def server() -> Iterator[None]:
     """Serve port 8000 with a formula as engine."""
     import openai
+    from fake_engine import FakeDecoder
     from serving import serving
 
     client = openai.OpenAI
-    with serving({"about": {"model": "Qwen3-0.6B"}}) as running:
+    with serving(partial(FakeDecoder, model="Qwen3-0.6B")) as running:
         openai.OpenAI = lambda **options: client(**options | {"base_url": f"{running.address}/v1"})
         try:
             yield

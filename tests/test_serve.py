@@ -1,11 +1,11 @@
-"""The server with a fake engine in a real worker process: OpenAI's API, its errors, limits, and what goes wrong."""
+"""The server with a fake engine: OpenAI's API, its errors, limits, and what goes wrong."""
 
 import json
-import os
 import random
-import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -13,9 +13,16 @@ pytest.importorskip("fastapi", reason="needs the extra `serve`")
 pytest.importorskip("openai", reason="needs the extra `dev`")
 
 import openai
-from fake_engine import BUG, CRASH, DEAF, HANG, POSITIONS, SLOW, following, text_of
-from processes import children
-from serving import PATIENCE_S, serving
+from fake_engine import BUG, HANG, LOSSES, POSITIONS, SLOW, FakeDecoder, following, text_of
+from fastapi.testclient import TestClient
+from serving import BASELINE, LIMITS, PATIENCE_S, serving
+
+from common.errors import LabError
+from experiments.serving.app import make_app
+from experiments.serving.line import Line
+from experiments.serving.metrics import Metrics
+from experiments.serving.models import ServedModels
+from experiments.serving.settings import Settings
 
 PROMPT = [3, 1, 4]
 
@@ -111,7 +118,7 @@ CHAT = {"messages": [{"role": "user", "content": "hi"}], "chat_template_kwargs":
 
 
 def test_any_value_of_any_field_is_answered_or_refused(server, seed):
-    chance, restarts = random.Random(seed), server.metric("lab_worker_restarts_total")
+    chance = random.Random(seed)
     for _ in range(100):
         path, own = chance.choice((("/v1/completions", {"prompt": [1, 2]}), ("/v1/chat/completions", CHAT)))
         body = {"model": "fake:vec128", "max_tokens": 2, "knobs": {"l1": "default"}, "stop": ["zz"], **own}
@@ -123,7 +130,7 @@ def test_any_value_of_any_field_is_answered_or_refused(server, seed):
         answer = server.http.post(path, content=json.dumps(body), headers={"Content-Type": "application/json"})
         assert answer.status_code in (200, 404, 422), (body, answer.text)
         assert answer.status_code == 200 or set(answer.json()["error"]) == {"message", "type", "param", "code"}
-    assert server.metric("lab_worker_restarts_total") == restarts
+    assert server.ids(PROMPT, 2) == following(PROMPT, 2), "the server lives on"
 
 
 def test_wrong_paths_and_methods_are_answered_so_too(server):
@@ -133,7 +140,7 @@ def test_wrong_paths_and_methods_are_answered_so_too(server):
 
 
 def test_a_text_without_a_tokenizer_is_refused_with_the_remedy():
-    with serving({"mute": True}) as server:
+    with serving(partial(FakeDecoder, mute=True)) as server:
         with pytest.raises(openai.UnprocessableEntityError, match="send the prompt as token ids"):
             server.openai.completions.create(model="fake", prompt="hi")
         assert server.ids(PROMPT, 3) == following(PROMPT, 3)
@@ -169,7 +176,6 @@ def test_one_at_a_time_and_a_bounded_queue():
         second.join(PATIENCE_S)
         assert waiting == [following(PROMPT, 3)]
         assert server.metric("lab_left_total") == 1
-        assert server.metric("lab_worker_restarts_total") == 0
 
 
 def test_a_deadline_holds_in_the_queue_and_in_an_answer():
@@ -181,40 +187,39 @@ def test_a_deadline_holds_in_the_queue_and_in_an_answer():
         with pytest.raises(openai.APIError, match=r"not finished within 0\.5 s"):
             list(server.openai.completions.create(**body, stream=True))
         assert server.patiently(PROMPT, 3) == following(PROMPT, 3)
-        assert server.metric("lab_worker_restarts_total") == 0, "the worker stopped by itself"
 
 
-@pytest.mark.parametrize("what", [CRASH, HANG, BUG])
-def test_a_worker_that_fails_costs_one_request(server, what):
-    before = server.metric("lab_worker_restarts_total")
-    with pytest.raises(openai.InternalServerError) as failed:
-        server.ids([1, what], 3)
-    assert failed.value.status_code == 503
-    assert failed.value.body["code"] == "worker_failed"
-    assert server.ids(PROMPT, 4) == following(PROMPT, 4)
-    assert server.metric("lab_worker_restarts_total") == before + 1
-    assert server.http.get("/health").status_code == 200
+def lose(what, cause):
+    """Let a server run into a loss of its device while another request waits."""
+    with ThreadPoolExecutor() as clients, serving() as server:
+        stream = server.openai.completions.create(**GOOD | {"prompt": [1, SLOW], "max_tokens": 200}, stream=True)
+        next(iter(stream))
+        failing = clients.submit(server.ids, [1, what], 3)
+        server.settled("lab_queue_waiting", 1)
+        waiting = clients.submit(server.ids, PROMPT, 3)
+        server.settled("lab_queue_waiting", 2)
+        stream.close()
+        assert (failing.exception().status_code, failing.exception().body["code"]) == (503, "device_lost")
+        assert cause in str(failing.exception())
+        assert (waiting.exception().status_code, waiting.exception().body["code"]) == (503, "server_ending")
 
 
-def test_a_worker_that_does_not_react_is_killed():
-    with serving(deadline_s=1.0, cancel_s=0.1) as server:
-        with pytest.raises(openai.InternalServerError, match="not finished"):
-            server.ids([1, DEAF], 250)
-        server.settled("lab_worker_restarts_total", 1)
-        assert server.patiently(PROMPT, 4) == following(PROMPT, 4)
+@pytest.mark.parametrize("what", LOSSES)
+def test_a_device_that_is_lost_ends_the_server_and_says_why(what, capfd):
+    cause = "ZeroDivisionError in the server" if what == BUG else str(LOSSES[what])
+    with pytest.raises(LabError, match=cause):
+        lose(what, cause)
+    assert ("Traceback" in capfd.readouterr().err) == (what == BUG)
 
 
-def test_a_worker_that_is_killed_is_replaced():
-    others = children(os.getpid())
-    with serving() as server:
-        assert server.ids(PROMPT, 4) == following(PROMPT, 4)
-        (worker,) = set(children(os.getpid())) - set(others)
-        os.kill(worker, signal.SIGKILL)
-        server.settled("lab_worker_restarts_total", 1)  # without a request for it
-        assert server.http.get("/health").status_code == 200
-        assert server.ids(PROMPT, 4) == following(PROMPT, 4)
-        assert worker not in children(os.getpid())
-    assert children(os.getpid()) == others, "no worker outlives its server"
+def test_a_line_without_a_device_is_not_healthy():
+    settings, metrics = Settings(**LIMITS), Metrics()
+    line = Line(settings, metrics)
+    app = make_app(line, FakeDecoder(), ServedModels("fake", BASELINE), settings, metrics)
+    health = partial(TestClient(app, base_url="http://127.0.0.1").get, "/health")
+    assert health().status_code == 200
+    line.lost = LOSSES[HANG]
+    assert health().status_code == 503
 
 
 def test_the_end_of_the_server_is_said_to_those_who_wait():
@@ -225,4 +230,4 @@ def test_the_end_of_the_server_is_said_to_those_who_wait():
         server.end()
         with pytest.raises(openai.APIError, match="the server ends") as ended:
             list(stream)
-        assert ended.value.code == "server_ending", "no worker has failed"
+        assert ended.value.code == "server_ending"

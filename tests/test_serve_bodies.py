@@ -2,13 +2,14 @@
 
 import json
 import typing
+from functools import partial
 
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra `serve`")
 pytest.importorskip("openai", reason="needs the extra `dev`")
 
-from fake_engine import POSITIONS, VOCAB, following
+from fake_engine import POSITIONS, VOCAB, FakeDecoder, following
 from openai.types.chat import ChatCompletionMessage, completion_create_params
 from openai.types.chat.chat_completion_assistant_message_param import ChatCompletionAssistantMessageParam
 from openai.types.completion_create_params import CompletionCreateParamsBase
@@ -214,11 +215,15 @@ def test_a_seed_is_fresh_unless_given_and_is_told(server):
 
 
 @pytest.mark.parametrize("given", [{}, {"seed": -1}])
-def test_the_engine_gets_the_seed_that_is_told(given):
-    from experiments.serving.schema import CompletionBody, job_of
+def test_the_engine_gets_the_seed_that_is_told(given, monkeypatch):
+    from fake_engine import FakeEngine
 
-    fresh = CompletionBody(model="fake", prompt=[1], **given)
-    assert job_of(fresh, "baseline")["sampling"]["seed"] == fresh.seed >= 0
+    from experiments.serving.schema import CompletionBody
+
+    fresh, seen = CompletionBody(model="fake", prompt=[1], **given), []
+    monkeypatch.setattr(FakeEngine, "stream", lambda self, request, cancelled: seen.append(request) or [])
+    list(FakeDecoder().answer(fresh, "baseline", lambda: False))
+    assert seen[0].sampling.seed == fresh.seed >= 0
     assert CompletionBody(model="fake", prompt=[1], **given).seed != fresh.seed
 
 
@@ -248,7 +253,7 @@ def test_chunks_say_null_until_the_usage_is_known(server):
 
 
 def test_a_model_that_cannot_chat_says_which_path_can():
-    with serving({"mute": True, "about": {"chat": False}}) as mute:
+    with serving(partial(FakeDecoder, mute=True)) as mute:
         status, answer = post(mute, CHAT, GOOD[CHAT])
         assert (status, answer["error"]["param"]) == (422, "messages")
         assert "use /v1/completions" in answer["error"]["message"]

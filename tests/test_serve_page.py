@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from functools import partial
 
 import pytest
 
@@ -10,7 +11,7 @@ pytest.importorskip("playwright", reason="needs the extra `dev`")
 if not (CHROMIUM := shutil.which("chromium") or shutil.which("google-chrome")):
     pytest.skip("needs a Chromium on the PATH", allow_module_level=True)
 
-from fake_engine import SLOW, following, text_of
+from fake_engine import SLOW, FakeDecoder, following, text_of
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from serving import Running, serving
 
@@ -79,8 +80,8 @@ def test_a_chat_by_keyboard_alone(browser, server: Running, width):
 
     page.locator("#trace").press("Enter")
     expect(page.locator("#stages svg text")).to_have_text(["embed", "qkv", "attention"])
-    expect(page.locator("#stages rect.work")).to_have_count(6)
-    expect(page.locator("#stages")).to_contain_text("These are not times.")
+    expect(page.locator("#stages rect.work")).to_have_count(7)
+    expect(page.locator("#stages")).to_contain_text("On a CPU blocks take turns")
     expect(page.locator("#stages")).to_contain_text("vec128, fake, position 132")  # where the last token is
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the screen"
     assert {re.sub(r"(?<=\d)/.*", "", url) for url in loaded} == {server.address}, "nothing comes from elsewhere"
@@ -219,7 +220,7 @@ def test_a_question_that_was_left_before_its_answer_is_in_the_box_again(browser,
 
 
 def test_where_the_ceiling_is_known_the_rate_stands_beside_it_and_stages_show_times(browser):
-    with serving({"about": {"device": "cuda", "ceiling": 4e6, "why": ""}}) as server:
+    with serving(partial(FakeDecoder, device="cuda", ceiling=4e6, why="")) as server:
         page = browser.new_page()
         page.set_default_timeout(PATIENCE_MS)
         page.goto(server.address)

@@ -1,12 +1,15 @@
 """Errors of the server, each answered as OpenAI's error JSON."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+
+from common.errors import Crashed, Hung, LabError, OutOfMemory
 
 INVALID, SERVER = "invalid_request_error", "server_error"
 LONGEST = 60  # characters of a name that is shown
@@ -39,6 +42,17 @@ class ApiError(Exception):
     @property
     def response(self) -> JSONResponse:
         return JSONResponse(self.content, self.status, self.headers)
+
+
+@contextmanager
+def refused(field: str | None) -> Iterator[None]:
+    """Answer a refusal of the lab inside, and name the field that it comes from; the loss of the device passes."""
+    try:
+        yield
+    except (Hung, Crashed, OutOfMemory):
+        raise
+    except LabError as error:
+        raise ApiError(422, str(error), "refused", param=field) from None
 
 
 async def respond(request: object, error: Exception) -> JSONResponse:

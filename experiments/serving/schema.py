@@ -163,6 +163,11 @@ class Body(Unserved):
     knobs: Knobs = Field({})
     return_token_ids: bool = False
 
+    @property
+    def limit(self) -> str:
+        """Name of the field that limits the answer."""
+        return "max_tokens"
+
 
 class CompletionBody(Body):
     """POST /v1/completions: the prompt as a text or as token ids. max_tokens None: until the KV cache is full."""
@@ -215,6 +220,10 @@ class ChatBody(Body):
     max_completion_tokens: Count = None
     chat_template_kwargs: TemplateOptions = TemplateOptions()
 
+    @property
+    def limit(self) -> str:
+        return "max_completion_tokens" if self.max_completion_tokens else "max_tokens"
+
 
 class TraceBody(Strict):
     """POST /lab/trace, for the page: a step at `position`."""
@@ -222,16 +231,3 @@ class TraceBody(Strict):
     model: Text
     knobs: Knobs = Field({})
     position: int = Field(0, ge=0, lt=2**31)
-
-
-def job_of(body: CompletionBody | ChatBody, variant: str) -> dict[str, Any]:
-    """The job that the worker gets; it reads it in experiments/serving/jobs.py."""
-    field, own = "max_tokens", dict[str, Any]()
-    if isinstance(body, ChatBody):
-        field = "max_completion_tokens" if body.max_completion_tokens else field
-        own["messages"] = [message.plain for message in body.messages]
-        own["thinking"] = body.chat_template_kwargs.enable_thinking
-    else:
-        own["prompt"] = body.prompt
-    own |= {"field": field, "max_tokens": getattr(body, field), "sampling": body.model_dump(include=SAMPLING)}
-    return own | {"variant": variant, "knobs": body.knobs, "stop": body.stop}

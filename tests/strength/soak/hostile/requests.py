@@ -10,11 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from httpx import ASGITransport, AsyncClient
+
 from common.stacks.stack import Stack
+from experiments.generation.request import Piece, Stats
 from experiments.serving.app import make_app
+from experiments.serving.line import Answer, Job, Line
 from experiments.serving.metrics import Metrics
 from experiments.serving.models import ServedModels
-from experiments.serving.queue import Job
 from experiments.serving.schema import NONE, ChatBody, CompletionBody, Strict, TraceBody
 from experiments.serving.settings import Settings
 
@@ -34,7 +37,6 @@ KINDS: Mapping[str, Any] = {  # a value of each kind of JSON
     "array": ["x", []],
     "object": {"x": 1},
 }
-DONE = {"prompt_tokens": 1, "kept_tokens": 0, "tokens": 1, "first_token_s": 0.1, "seconds": 0.1, "tokens_per_s": 1.0}
 ERROR = {"message", "type", "param", "code"}
 Schema = Mapping[str, Any]
 Place = tuple[str | int, ...]
@@ -148,18 +150,23 @@ class _Schemas:
         return [own for one in schema["anyOf"] for own in self._branches(one)] if "anyOf" in schema else [schema]
 
 
-class _Answering:
-    """A queue with a worker that accepts every request, so that only the server's own checks are tried."""
+class _Answering(Line):
+    """A line and a decoder that take every request, so that only the server's own checks are tried."""
 
-    alive, about = True, {"model": MODEL}
+    about: Mapping[str, Any] = {"model": MODEL}
 
     @contextmanager
-    def job(self, request: Mapping[str, Any]) -> Iterator[Job]:
-        job = Job(1, request, 60.0)
-        answer: list[dict[str, Any]] = [{"prompt": [1]}, {"ids": [1], "text": "a", "finish": "length"}, {"done": DONE}]
-        for event in answer[2:] if "trace" in request else answer:
-            job.said.put_nowait(event)
+    def job(self, request: object, answer: Answer) -> Iterator[Job]:
+        job = Job(answer, 60.0)
+        for event in (*answer(lambda: False), StopAsyncIteration()):
+            job.say(event)
         yield job
+
+    def answer(self, body: object, variant: str, cancelled: object) -> tuple[Any, ...]:
+        return (1,), Piece((1,), "a", "length"), Stats(1, 0, 1, 0.1, 0.1, 1.0)
+
+    def trace(self, body: object, variant: str) -> dict[str, Any]:
+        return {}
 
 
 def violations(count: int, rng: random.Random) -> list[str]:
@@ -168,16 +175,18 @@ def violations(count: int, rng: random.Random) -> list[str]:
 
 
 async def _ask_all(count: int, rng: random.Random) -> list[str]:
-    settings = Settings("127.0.0.1", 0, None, queue=1, deadline_s=60.0, cancel_s=60.0, body_kb=1000)
-    served = ServedModels(MODEL, Stack("baseline", (), (), {}))
-    app = make_app(_Answering(), served, settings, Metrics())  # type: ignore[arg-type]
-    found = []
+    settings, metrics = Settings("127.0.0.1", 0, None, queue=1, deadline_s=60.0, body_kb=1000), Metrics()
+    served, line = ServedModels(MODEL, Stack("baseline", (), (), {})), _Answering(settings, metrics)
+    app = make_app(line, line, served, settings, metrics)  # type: ignore[arg-type]
+    client, found = AsyncClient(transport=ASGITransport(app), base_url="http://127.0.0.1"), list[str]()
     for request, _ in zip(requests(rng), range(count), strict=False):
+        body = json.dumps(request.body)
         try:
-            broken = violation(request, *await _post(app, request.path, json.dumps(request.body).encode()))
+            answer = await client.post(request.path, content=body, headers={"Content-Type": "application/json"})
+            broken = violation(request, answer.status_code, answer.content)
         except Exception as error:
             broken = repr(error)
-        found += [f"{request.path} {request.field}: {broken}: {json.dumps(request.body)[:300]}"] if broken else []
+        found += [f"{request.path} {request.field}: {broken}: {body[:300]}"] if broken else []
     return found
 
 
@@ -198,22 +207,6 @@ def violation(request: HostileRequest, status: int, answer: bytes) -> str:
         ("\n" in error["message"], "several lines"),
     ]
     return "; ".join(text for wrong, text in faults if wrong)
-
-
-async def _post(app: Any, path: str, body: bytes) -> tuple[int, bytes]:
-    """Status and body of the answer, without HTTP between."""
-    unread, sent = [{"type": "http.request", "body": body, "more_body": False}], list[dict[str, Any]]()
-
-    async def receive() -> dict[str, Any]:
-        return unread.pop() if unread else await asyncio.get_running_loop().create_future()
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
-    scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "query_string": b""}
-    await app(scope, receive, send)
-    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 
 
 def _changed(body: Any, place: Place, value: Any) -> Any:
