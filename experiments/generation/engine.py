@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from reprlib import repr as short
 from typing import Any
 
 from torch import Tensor
@@ -35,8 +34,6 @@ class Engine:
     """
 
     def __init__(self, setup: Setup, stack: Stack, draft: int | str | None = None) -> None:
-        if not (isinstance(setup, Setup) and isinstance(stack, Stack)):
-            raise LabError("an engine is made of a lab and a stack", "Engine(lab, lab.stack(NAME).stack)")
         self.draft = read_draft(draft)
         self.setup, self.model = setup, setup.model
         folder = setup.packed.folder
@@ -83,10 +80,6 @@ class Engine:
         stop strings without a tokenizer; later, if another answer has begun and taken the KV cache.
         """
         self._check_open()
-        if not isinstance(request, Request):
-            raise LabError(f"{short(request)} is not a Request", "give Request(ids=(1, 2, 3), max_tokens=8)")
-        if not callable(cancelled):
-            raise LabError(f"cancelled={short(cancelled)} is no function", "give cancelled=lambda: False")
         request.check(self.model, self.positions)
         if request.stop_strings and not self.tokenizer:
             raise LabError("stop strings need a tokenizer, and these weights have none", "leave stop_strings out")

@@ -9,7 +9,7 @@ from dataclasses import fields
 from secrets import randbelow
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 from pydantic_core import PydanticCustomError, core_schema
 
 from experiments.generation.request import COLDEST, LARGEST_PENALTY, SAMPLING_SEEDS, Sampling
@@ -102,7 +102,6 @@ Temperature = Annotated[float, Field(ge=0, le=HOTTEST), AfterValidator(_warm)]
 Prompt = Annotated[Text | Annotated[list[TokenId], Field(min_length=1)], BeforeValidator(_one)]
 Null = Annotated[Any, Only()]
 Calls = Annotated[Any, Only([], why=NO_TOOLS)]
-Choice = Annotated[Any, Only("none", "auto", why=NO_TOOLS)]
 
 
 class StreamOptions(Strict):
@@ -113,42 +112,30 @@ class StreamOptions(Strict):
     include_obfuscation: Annotated[Any, Only(False)] = None
 
 
-class Unserved(Strict):
-    """OpenAI's fields that the lab has not, each with the values that ask for nothing; labels may be any text."""
-
-    audio: Null = None
-    best_of: Annotated[Any, Only(1)] = None
-    echo: Annotated[Any, Only(False)] = None
-    frequency_penalty: Annotated[Any, Only(0)] = None
-    function_call: Choice = None
-    functions: Calls = None
-    logit_bias: Annotated[Any, Only({})] = None
-    logprobs: Annotated[Any, Only(False)] = None
-    metadata: Annotated[Any, Only({})] = None
-    modalities: Annotated[Any, Only(["text"])] = None
-    moderation: Null = None
-    n: Annotated[Any, Only(1)] = None
-    parallel_tool_calls: Annotated[Any, Only(True, False)] = None
-    prediction: Null = None
-    presence_penalty: Annotated[Any, Only(0)] = None
-    prompt_cache_key: Text | None = None
-    prompt_cache_options: Null = None
-    prompt_cache_retention: Null = None
-    reasoning_effort: Null = None
-    response_format: Annotated[Any, Only({"type": "text"})] = None
-    safety_identifier: Text | None = None
-    service_tier: Annotated[Any, Only("auto", "default")] = None
-    store: Annotated[Any, Only(False)] = None
-    suffix: Annotated[Any, Only("")] = None
-    tool_choice: Choice = None
-    tools: Calls = None
-    top_logprobs: Annotated[Any, Only(0)] = None
-    user: Text | None = None
-    verbosity: Null = None
-    web_search_options: Null = None
+# OpenAI's fields that the lab has not, each with the values that ask for nothing.
+UNSERVED = {
+    Only(): "audio moderation prediction prompt_cache_options prompt_cache_retention reasoning_effort verbosity "
+    "web_search_options",
+    Only(False): "echo logprobs store",
+    Only(0): "frequency_penalty presence_penalty top_logprobs",
+    Only(1): "best_of n",
+    Only(""): "suffix",
+    Only({}): "logit_bias metadata",
+    Only(["text"]): "modalities",
+    Only({"type": "text"}): "response_format",
+    Only("auto", "default"): "service_tier",
+    Only(True, False): "parallel_tool_calls",
+    Only([], why=NO_TOOLS): "functions tools",
+    Only("none", "auto", why=NO_TOOLS): "function_call tool_choice",
+}
+_Unserved: Any = create_model(
+    "_Unserved",
+    __base__=Strict,
+    **{name: (Annotated[Any, only], None) for only, names in UNSERVED.items() for name in names.split()},
+)
 
 
-class Body(Unserved):
+class Body(_Unserved):
     """Fields of both kinds of completion. The lab's own: top_k, repetition_penalty, knobs, return_token_ids."""
 
     model: Text
@@ -162,6 +149,9 @@ class Body(Unserved):
     stop: Annotated[Word | Words, AfterValidator(_listed)] = Field([])
     knobs: Knobs = Field({})
     return_token_ids: bool = False
+    prompt_cache_key: Text | None = None  # this and the next ones are labels, which change nothing
+    safety_identifier: Text | None = None
+    user: Text | None = None
 
     @property
     def limit(self) -> str:
