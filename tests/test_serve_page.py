@@ -194,31 +194,6 @@ def test_temperature_seed_and_system_prompt_are_asked_for_and_kept(browser, serv
     page.close()
 
 
-KEPT = ["{", "[]", "null", "3", '{"turns": 3, "knobs": [], "tokens": "x"}', '{"turns": [{"role": "user"}, null]}']
-
-
-def test_what_was_kept_wrongly_is_left_out(browser, server: Running):
-    page, loaded = opened(browser, server.address, 1280)
-    for kept in KEPT:
-        page.evaluate("kept => sessionStorage.setItem('lab-state', kept)", kept)
-        page.reload()
-        expect(page.locator("#about")).to_have_text("fake on ptx, 256 positions")
-        expect(page.locator("#tokens")).to_have_value("64")
-        expect(page.locator("#log li")).to_have_count(0)
-    assert not [line for line in loaded if line.startswith("error")]
-    page.close()
-
-
-def test_a_question_that_was_left_before_its_answer_is_in_the_box_again(browser, server: Running):
-    page, _ = opened(browser, server.address, 1280)
-    turns = [{"role": "user", "text": "hi"}, {"role": "assistant", "text": "", "note": "interrupted"}]
-    page.evaluate("kept => sessionStorage.setItem('lab-state', JSON.stringify(kept))", {"turns": turns})
-    page.reload()
-    expect(page.locator("#say")).to_have_value("hi")
-    expect(page.locator("#log li")).to_have_count(0)
-    page.close()
-
-
 def test_where_the_ceiling_is_known_the_rate_stands_beside_it_and_stages_show_times(browser):
     with serving(partial(FakeDecoder, device="cuda", ceiling=4e6, why="")) as server:
         page = browser.new_page()

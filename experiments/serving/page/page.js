@@ -25,15 +25,9 @@ let lab, running, position = 0; // position: of the last token
 const mode = () => (lab.chat ? "chat" : lab.tokenizer ? "text" : "ids");
 const model = () => (state.variant === lab.started ? lab.model : `${lab.model}:${state.variant}`);
 
-// What this tab has kept; another version of this page, or a hand, may have left another form, which is not taken.
+// What this tab has kept.
 function restored() {
-  let kept;
-  try { kept = JSON.parse(sessionStorage.getItem("lab-state")); } catch { /* no JSON */ }
-  const form = (value) => Object.prototype.toString.call(value);
-  const isTurn = (turn) => ["user", "assistant"].includes(turn?.role) && typeof turn.text === "string";
-  const found = { ...FRESH };
-  for (const name in FRESH) if (form(kept?.[name]) === form(FRESH[name])) found[name] = kept[name];
-  return found.turns.every(isTurn) ? found : { ...found, turns: [] };
+  try { return { ...FRESH, ...JSON.parse(sessionStorage.getItem("lab-state")) }; } catch { return { ...FRESH }; }
 }
 
 // Keep the state, with `changes`, and make the page equal to it: the lines of the chat, and what can be done now.
