@@ -12,13 +12,13 @@ from common.config.cli import run_task
 from common.config.resolve import split
 from common.config.section import Section
 from common.errors import LabError
-from experiments.generation.options import read_draft, resolve_one
+from experiments.generation.options import resolve_one
 from experiments.generation.request import Request, Sampling, Stats
 from experiments.tables.progress import progress
 
 SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty")
 # Added to a run's keys; see conf/generate.yaml.
-KEYS = ("prompt", "prompt_ids", *SAMPLING, "max_tokens", "stop", "stop_strings", "draft")
+KEYS = ("prompt", "prompt_ids", *SAMPLING, "max_tokens", "stop", "stop_strings")
 
 
 def prompt(own: Section) -> tuple[str | None, tuple[int, ...]]:
@@ -35,7 +35,7 @@ def generate(cfg: DictConfig) -> int:
     """Decode the prompt of `cfg`, print the text as it comes, and record it."""
     own, rest = split(cfg, KEYS)
     config = resolve_one(rest, "a generation")
-    (text, ids), stop, draft = prompt(own), own.flag("stop"), read_draft(own.text("draft"))
+    (text, ids), stop = prompt(own), own.flag("stop")
     sampling = Sampling(**{key: own.values[key] for key in SAMPLING}, seed=config.seed)
     request = Request(ids, own.whole("max_tokens", low=1), sampling, stop_strings=own.texts("stop_strings"))
     from experiments.generation.engine import Engine
@@ -50,7 +50,7 @@ def generate(cfg: DictConfig) -> int:
         if not request.ids:
             raise LabError(f"the tokenizer makes no token of {text!r}", "give a longer prompt")
         request.check(lab.model)
-        engine = Engine(lab, config.stacks[0], draft)
+        engine = Engine(lab, config.stacks[0])
     with engine:
         pieces = []
         for piece in engine.stream(replace(request, stop_ids=engine.stop_ids) if stop else request):

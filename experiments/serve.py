@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from common.config.cli import run_task
 from common.config.resolve import split
 from common.errors import LabError
-from experiments.generation.options import read_draft, resolve_one
+from experiments.generation.options import resolve_one
 from experiments.serving.settings import SERVER_KEYS, read_settings
 
 NEEDED = ("fastapi", "prometheus_client", "uvicorn")
@@ -18,7 +18,6 @@ NEEDED = ("fastapi", "prometheus_client", "uvicorn")
 def serve(cfg: DictConfig) -> int:
     """Serve the stack of `cfg` until a signal ends it."""
     own, rest = split(cfg, SERVER_KEYS)
-    draft, rest = split(rest, ["draft"])
     settings = read_settings(own)
     config = resolve_one(rest, "a server")
     check_installed()
@@ -27,7 +26,7 @@ def serve(cfg: DictConfig) -> int:
 
     (stack,) = config.stacks
     print(config.device, file=sys.stderr)
-    decoder = partial(Decoder, config, read_draft(draft.text("draft")))
+    decoder = partial(Decoder, config)
     run(settings, decoder, stack, partial(announce, settings, stack.name))
     return 0
 

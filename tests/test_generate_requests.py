@@ -114,7 +114,6 @@ def test_a_tokenizer_is_loaded_or_reported_missing(tmp_path):
         (["prompt_ids=[1]", "stop=maybe"], "stop=maybe"),
         (["prompt_ids=[1]", "temperature=true"], "temperature=True is not a number in 0.001..1000; "),
         (["prompt_ids=[1]", "top_k=2.5"], "top_k=2.5 is not a whole number in 0.."),
-        (["prompt_ids=[1]", "draft=ngram:0"], "draft=ngram:0 is unknown; "),
         (["prompt_ids=[1]", "max_token=3"], "did you mean 'max_tokens'?"),
         (["prompt_ids=[1]", "device=ptx", "threads=100"], "not a multiple of 32"),
     ],

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from common.config.run_config import RunConfig
-from experiments.generation.drafts import verifying
 from experiments.generation.engine import Engine
 from experiments.generation.request import Request, Sampling
 from experiments.generation.tokenizer import encode
@@ -29,11 +28,11 @@ class Decoder:
     about: of the model and the device, for the page.
     """
 
-    def __init__(self, config: RunConfig, draft: int | None) -> None:
+    def __init__(self, config: RunConfig) -> None:
         self._config, (self._started,) = config, config.stacks
         setup = Setup(config, Progress(sys.stderr))
         ceiling = _ceiling(setup)  # before the weights, since it needs room on the GPU
-        self.engine = Engine(setup, self._started, draft)
+        self.engine = Engine(setup, self._started)
         self.about = {
             "model": setup.model.name,
             "device": config.device.name,
@@ -76,8 +75,7 @@ class Decoder:
     def timeline(self, variant: str, knobs: Mapping[str, Any], position: int) -> Timeline:
         """Spans of one step. Raises LabError."""
         setup = Setup(self._config, Progress(sys.stderr))
-        stack = verifying(setup, setup.choose(*self._named(variant, knobs)), self.engine.draft)
-        return LabStack(setup, stack).timeline(position)
+        return LabStack(setup, setup.choose(*self._named(variant, knobs))).timeline(position)
 
     def _named(self, variant: str, knobs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """The stack as `Setup.choose` takes it, and its knobs."""

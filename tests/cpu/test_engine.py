@@ -1,12 +1,9 @@
 """The engine of generation on a CPU, against one session that decodes everything by itself."""
 
-from dataclasses import replace
-
 import pytest
 
 from common.errors import LabError
 from experiments.generation import engine as module
-from experiments.generation.drafts import verifying
 from experiments.generation.engine import Engine
 from experiments.generation.request import Request, Sampling
 from experiments.run.setup import Setup
@@ -126,25 +123,9 @@ def test_sampled_answers_repeat_with_their_seed_whatever_the_bursts(engine, monk
 
 
 def test_drafts_need_room_behind_the_answer(engine):
-    with Engine(engine.setup, engine.stack.stack, "ngram:4") as drafting:
+    with Engine(engine.setup, engine.setup.choose(["verify"], {"tokens": 4})) as drafting:
         assert drafting.positions == engine.positions - 3
         with pytest.raises(
             LabError, match=r"besides 3 for drafts; lower max_tokens to at most 60, or give model.positions=65"
         ):
             answer(drafting, [1, 2], drafting.positions)
-    speculative = engine.setup.choose("speculative", {})
-    assert verifying(engine.setup, speculative, 3).knobs["verify"] == {"tokens": 3}
-    assert verifying(engine.setup, speculative, 0) == speculative
-    five = engine.setup.choose("speculative", {"tokens": 5})
-    assert verifying(engine.setup, five, 5) == five
-    asked = Setup(replace(engine.setup.config, knobs={"tokens": 4}), Quiet())  # the default, but given
-    for setup, stack, own in ((engine.setup, five, 5), (asked, speculative, 4)):
-        with pytest.raises(LabError, match=f"tokens={own} and draft=ngram:3 are two numbers of tokens a step"):
-            verifying(setup, stack, 3)
-    with pytest.raises(LabError, match="cannot take drafts: verify and joint_heads exclude each other"):
-        Engine(engine.setup, engine.setup.choose("streaming", {}), 4)
-    with pytest.raises(LabError, match=r"draft=ngram:9 is not in 2\.\.8; give 2 to 8 tokens a step"):
-        Engine(engine.setup, engine.stack.stack, 9)
-    for wrong in ("ngram:", True, -4, 4.0, ["ngram"]):
-        with pytest.raises(LabError, match=r"draft=.* is unknown; choose from none, ngram and ngram:K"):
-            Engine(engine.setup, engine.stack.stack, wrong)

@@ -110,7 +110,7 @@ def test_200_requests_of_which_a_third_misbehave(overrides, capsys, seed):
     kinds = ["malformed"] * bad + ["impatient"] * bad + ["disconnecting"] * bad
     kinds += [chance.choice(("whole", "streamed")) for _ in range(REQUESTS - len(kinds))]
     chance.shuffle(kinds)
-    with serving(lambda: Decoder(resolve(composed("config", overrides)), None)) as server:
+    with serving(lambda: Decoder(resolve(composed("config", overrides)))) as server:
         ask = Client(server, wanted, chance).ask
         assert (ask("whole"), ask("streamed")) == ("answered", "answered")
         before = server.open()

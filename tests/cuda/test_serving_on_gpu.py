@@ -14,7 +14,7 @@ def test_a_server_knows_the_ceiling_and_times_the_stages_of_a_step(grid, cpu_cac
     monkeypatch.setenv("LAB_CACHE", str(cpu_cache))
     keys = ["model=tiny", "variant=baseline", "device=cuda", f"blocks={grid or 8}", "seed=1"]
     config = resolve(composed("config", [*keys, f"cache={cpu_cache}", f"results={tmp_path}/r.jsonl"]))
-    decoder, tiny = Decoder(config, None), model_named("tiny")
+    decoder, tiny = Decoder(config), model_named("tiny")
     with decoder.engine:
         about = decoder.about
         assert (about["device"], about["model"], about["why"]) == ("cuda", "tiny", "")
