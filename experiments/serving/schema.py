@@ -128,11 +128,8 @@ UNSERVED = {
     Only([], why=NO_TOOLS): "functions tools",
     Only("none", "auto", why=NO_TOOLS): "function_call tool_choice",
 }
-_Unserved: Any = create_model(
-    "_Unserved",
-    __base__=Strict,
-    **{name: (Annotated[Any, only], None) for only, names in UNSERVED.items() for name in names.split()},
-)
+_FIELDS: Any = {name: (Annotated[Any, only], None) for only, names in UNSERVED.items() for name in names.split()}
+_Unserved: Any = create_model("_Unserved", __base__=Strict, **_FIELDS)
 
 
 class Body(_Unserved):
