@@ -1,4 +1,4 @@
-"""What the engine answers to the bodies of requests, in its own thread."""
+"""Answers of the engine to the bodies of requests; they are made in its own thread."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping

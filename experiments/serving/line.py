@@ -105,7 +105,7 @@ class Line:
         self._given.put(None)
 
     def _events(self, job: Job) -> Iterator[Any]:
-        """What a job's answer yields, and how it ends, as an exception."""
+        """All that a job's answer yields; last an exception, its end."""
         try:
             if not job.left:
                 yield from job.answer(lambda: job.left)
