@@ -20,7 +20,8 @@ def serve(cfg: DictConfig) -> int:
     own, rest = split(cfg, SERVER_KEYS)
     settings = read_settings(own)
     config = resolve_one(rest, "a server")
-    check_installed()
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise LabError(f"serving needs {', '.join(missing)}", "pip install -e '.[serve]'")
     from experiments.serving.decoder import Decoder
     from experiments.serving.server import announce, run
 
@@ -29,12 +30,6 @@ def serve(cfg: DictConfig) -> int:
     decoder = partial(Decoder, config)
     run(settings, decoder, stack, partial(announce, settings, stack.name))
     return 0
-
-
-def check_installed() -> None:
-    """Raise LabError unless the packages of a server are there."""
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise LabError(f"serving needs {', '.join(missing)}", "pip install -e '.[serve]'")
 
 
 main = partial(run_task, serve, "serve")
