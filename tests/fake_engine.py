@@ -87,10 +87,6 @@ class FakeDecoder(Decoder):
             "vocab": VOCAB,
             "tokenizer": True,
             "chat": not mute,
-            "step_bytes": 1000,
-            "position_bytes": 10,
-            "ceiling": None,
-            "why": "not known of a formula",
         } | about
 
     def use(self, variant, knobs):
@@ -99,7 +95,7 @@ class FakeDecoder(Decoder):
         self.engine.shift = 0 if variant == "baseline" else 1
 
     def timeline(self, variant, knobs, position):
-        """A step of two layers by three blocks, the last of which has no part; in ns where the ceiling is known."""
+        """A step of two layers by three blocks, the last of which has no part; in ns on a GPU."""
         rows = [
             (stage, layer, block, begin, begin + (500, 200)[block], begin + 500)
             for begin, stage in enumerate(("embed", "qkv", "attention"))
@@ -108,5 +104,5 @@ class FakeDecoder(Decoder):
         ]
         rows.append(("attention", 0, 2, 3, 4, 5))
         spans = pandas.DataFrame(rows, columns=["stage", "layer", "block", "begin", "end", "passed"])
-        unit = "ordinal" if self.about["ceiling"] is None else "ns"
+        unit = "ns" if self.about["device"] == "cuda" else "ordinal"
         return Timeline(f"{variant}, fake, position {position}", unit, spans)

@@ -54,6 +54,7 @@ WRONG = {  # the path, what is wrong in the body, `param`, and a part of the mes
     "another role": (CHAT, third(role="critic"), "messages[3].role", "'developer'"),
     "an unknown field of a message": (CHAT, third(images=["x"]), "messages[3].images", "not known"),
     "a name": (CHAT, third(name="me"), "messages[3].name", "leave it out"),
+    "an effort": (CHAT, {"reasoning_effort": "low"}, "reasoning_effort", "leave it out"),
     "calls of tools": (CHAT, third(role="assistant", content=None, tool_calls=[CALL]), "messages[3].tool_calls", TOOLS),
     "a call": (
         CHAT,
@@ -88,7 +89,6 @@ WRONG = {  # the path, what is wrong in the body, `param`, and a part of the mes
     "a temperature that is too high": (TEXT, {"temperature": 2.1}, "temperature", "less than or equal to 2"),
     "a penalty that is too low": (TEXT, {"repetition_penalty": 0.001}, "repetition_penalty", "0.01"),
     "an unknown option of streams": (TEXT, {"stream_options": {"x": 1}}, "stream_options.x", "not known"),
-    "null for an unknown field": (TEXT, {"magic": None}, "magic", "not known"),
     "an unknown field with a strange name": (TEXT, {"a\nb" * 90: 1}, '"' + r"a\nb" * 20 + '"', "not known"),
     "half a character in a name": (TEXT, {"a\ud800": 1}, None, "a name has half of a surrogate pair"),
     "a knob of another type": (TEXT, {"knobs": {"l1": 1.5}}, "knobs.l1", "valid integer, or should be a valid string"),

@@ -15,7 +15,6 @@ from experiments.serving.errors import ApiError, refused
 from experiments.serving.schema import SAMPLING, ChatBody, CompletionBody, TraceBody
 from experiments.tables.progress import Progress
 
-NO_CEILING = "unknown: a CPU that emulates blocks has no read bandwidth to compare with"
 READING = {
     "ns": "Sums over all layers. Writing timestamps takes time of its own: compare shares.",
     "ordinal": "On a CPU blocks take turns: how long each works and waits, device=cuda shows.",
@@ -31,7 +30,6 @@ class Decoder:
     def __init__(self, config: RunConfig) -> None:
         self._config, (self._started,) = config, config.stacks
         setup = Setup(config, Progress(sys.stderr))
-        ceiling = _ceiling(setup)  # before the weights, since it needs room on the GPU
         self.engine = Engine(setup, self._started)
         self.about = {
             "model": setup.model.name,
@@ -40,9 +38,6 @@ class Decoder:
             "vocab": setup.model.vocab,
             "tokenizer": self.engine.tokenizer is not None,
             "chat": bool(getattr(self.engine.tokenizer, "chat_template", None)),
-            "step_bytes": setup.model.bytes_per_token(0),
-            "position_bytes": setup.model.kv_bytes_per_position,
-            **ceiling,
         }
 
     def answer(self, body: CompletionBody | ChatBody, variant: str, cancelled: Callable[[], bool]) -> Iterator[Any]:
@@ -126,15 +121,15 @@ def stage_times(timeline: Timeline) -> dict[str, Any]:
 
     Stages in the order in which they begin. Without times, work and wait are 0.
     """
-    spans, stages = timeline.spans, []
-    blocks = int(spans["block"].max()) + 1
-    for stage, rows in sorted(spans.groupby("stage"), key=lambda group: group[1]["begin"].min()):
-        work: list[int | None] = [None] * blocks
-        wait: list[int | None] = [None] * blocks
-        for block, own in rows.groupby("block"):
-            work[block] = int((own["end"] - own["begin"]).sum()) if timeline.timed else 0
-            wait[block] = int((own["passed"] - own["end"]).sum()) if timeline.timed else 0
-        stages.append({"stage": stage, "work": work, "wait": wait})
+    spans, blocks = timeline.spans, int(timeline.spans["block"].max()) + 1
+    parts = spans.assign(work=spans["end"] - spans["begin"], wait=spans["passed"] - spans["end"])
+    times = parts.groupby(["stage", "block"])[["work", "wait"]].sum() * timeline.timed
+    stages = [
+        {"stage": stage}
+        | {kind: [int(own[block]) if block in own else None for block in range(blocks)] for kind, own in both.items()}
+        for stage in spans.groupby("stage")["begin"].min().sort_values().index
+        for both in [times.loc[stage]]
+    ]
     about = {"title": timeline.title, "unit": timeline.unit, "reading": READING[timeline.unit]}
     return about | {"blocks": blocks, "stages": stages}
 
@@ -142,14 +137,3 @@ def stage_times(timeline: Timeline) -> dict[str, Any]:
 def _unfit(message: str, field: str) -> ApiError:
     """The refusal of a request that does not fit this model."""
     return ApiError(422, message, "refused", param=field)
-
-
-def _ceiling(setup: Setup) -> dict[str, Any]:
-    """Bytes per second of the fastest way to read, or the reason why there is none."""
-    if setup.config.device.name != "cuda":
-        return {"ceiling": None, "why": NO_CEILING}
-    from experiments.timing.bandwidth import read_ceiling
-
-    setup.device  # noqa: B018  opens the GPU
-    setup.show.begin("measure the read ceiling")
-    return {"ceiling": read_ceiling().best, "why": ""}

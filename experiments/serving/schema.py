@@ -22,7 +22,7 @@ SAMPLING = {field.name for field in fields(Sampling)}
 
 
 class Strict(BaseModel):
-    """An object without unknown fields. Null for a field that may be absent means that it is."""
+    """An object without unknown fields. Null means that a field is absent, unless it is required."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -31,8 +31,8 @@ class Strict(BaseModel):
     def _without_nulls(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
-        return {name: value for name, value in given.items() if value is not None or name not in optional}
+        required = {name for name, field in cls.model_fields.items() if field.is_required()}
+        return {name: value for name, value in given.items() if value is not None or name in required}
 
 
 class Only:
@@ -53,7 +53,7 @@ class Only:
     def _check(self, value: Any) -> Any:
         if any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in self._values):
             return value
-        why = self._why or f"only {' or '.join(map(json.dumps, self._values)) or 'null'} is taken here"
+        why = self._why or f"only {' or '.join(map(json.dumps, self._values))} is taken here"
         raise PydanticCustomError("only", "{why}; leave it out", {"why": why})
 
 
@@ -100,7 +100,6 @@ Words = Annotated[list[Word], Field(max_length=4)]
 Knobs = dict[Text, int | Text | list[int | Text]]
 Temperature = Annotated[float, Field(ge=0, le=HOTTEST), AfterValidator(_warm)]
 Prompt = Annotated[Text | Annotated[list[TokenId], Field(min_length=1)], BeforeValidator(_one)]
-Null = Annotated[Any, Only()]
 Calls = Annotated[Any, Only([], why=NO_TOOLS)]
 
 
@@ -112,10 +111,8 @@ class StreamOptions(Strict):
     include_obfuscation: Annotated[Any, Only(False)] = None
 
 
-# OpenAI's fields that the lab has not, each with the values that ask for nothing.
+# OpenAI's fields that the lab has not, with the values that ask for nothing. Others are null then, or not there.
 UNSERVED = {
-    Only(): "audio moderation prediction prompt_cache_options prompt_cache_retention reasoning_effort verbosity "
-    "web_search_options",
     Only(False): "echo logprobs store",
     Only(0): "frequency_penalty presence_penalty top_logprobs",
     Only(1): "best_of n",
@@ -168,7 +165,6 @@ class Part(Strict):
 
     type: Literal["text"]
     text: Text
-    prompt_cache_breakpoint: Null = None
 
 
 class Message(Strict):
@@ -178,13 +174,10 @@ class Message(Strict):
     """
 
     role: Annotated[Literal["system", "developer", "user", "assistant"], BeforeValidator(_toolless)]
-    function_call: Annotated[Any, Only(why=NO_TOOLS)] = None
+    function_call: Calls = None
     tool_calls: Calls = None
     content: Text | Annotated[list[Part], Field(min_length=1)]
     annotations: Annotated[Any, Only([])] = None
-    audio: Null = None
-    name: Null = None
-    refusal: Null = None
 
     @property
     def plain(self) -> dict[str, str]:

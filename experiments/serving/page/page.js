@@ -48,15 +48,6 @@ function settle(changes) {
   at("again").disabled = Boolean(running) || turns.length < 2;
 }
 
-// Beside the rate stands the highest one that the memory allows at this position, where it is known.
-function showRate(rate) {
-  const most = lab.ceiling && lab.ceiling / (lab.step_bytes + position * lab.position_bytes);
-  const share = rate && most ? `: ${((100 * rate) / most).toFixed(0)} % of it` : "";
-  const known = most && `${most.toFixed(0)} tokens/s, by this GPU's read bandwidth at position ${position}${share}`;
-  put(at("rate"), rate ? rate.toFixed(1) : "-");
-  put(at("ceiling"), `Ceiling ${known || lab.why}`);
-}
-
 function bodyOf(text) {
   const { knobs, tokens, temperature, seed, system, thinking } = state;
   const body = { model: model(), knobs, max_tokens: tokens, temperature, seed: seed === "" ? null : Number(seed) };
@@ -92,12 +83,12 @@ async function ask(text, earlier) {
       if (usage?.completion_tokens) {
         const made = usage.completion_tokens, ms = performance.now() - (first ??= { made, at: performance.now() }).at;
         position = usage.total_tokens - 1;
-        if (ms > 50) showRate((1000 * (made - first.made)) / ms);
+        if (ms > 50) put(at("rate"), ((1000 * (made - first.made)) / ms).toFixed(1));
         const kept = usage.prompt_tokens_details?.cached_tokens ?? 0;
         put(at("last"), `${made} tokens after ${usage.prompt_tokens}, ${kept} of them in the KV cache`);
       }
       if (timings) {
-        showRate(timings.tokens_per_s);
+        put(at("rate"), timings.tokens_per_s.toFixed(1));
         at("last").textContent += `; first token after ${timings.first_token_s.toFixed(2)} s`;
         turn.note = joined(`${at("rate").value} tokens/s`, state.temperature && `seed ${seed}`, turn.note);
       }
@@ -146,7 +137,6 @@ function begin(answer) {
   for (const name in SETTINGS) at(name)[at(name).type === "checkbox" ? "checked" : "value"] = state[name];
   if (state.turns.at(-1)?.text === "") undo(); // the page was left before the answer began
   choose(state.variant, state.knobs);
-  showRate(0);
   at("say").focus();
 }
 
