@@ -31,7 +31,7 @@ class Decoder:
         self._config, (self._started,) = config, config.stacks
         setup = Setup(config, Progress(sys.stderr))
         self.engine = Engine(setup, self._started)
-        self.about = {
+        self.about: dict[str, Any] = {
             "model": setup.model.name,
             "device": config.device.name,
             "positions": setup.model.positions,
