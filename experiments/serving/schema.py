@@ -3,58 +3,44 @@
 Types are strict: true is no 1, and neither 2.5 nor "2" is an integer.
 """
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from secrets import randbelow
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from experiments.generation.request import COLDEST, LARGEST_PENALTY, SAMPLING_SEEDS, Sampling
+from experiments.serving.errors import NO_TOOLS
 
 HOTTEST = 2  # OpenAI's limit; the lab itself goes further
 NONE = -1  # users of llama.cpp, vLLM and Open WebUI send it: no limit, no seed
-NO_TOOLS = "this server has no tools"
 FRESH = 2**32  # fresh seeds are below it, so that JavaScript can hold them
 SAMPLING = {field.name for field in fields(Sampling)}
 
 
 class Strict(BaseModel):
-    """An object without unknown fields. Null means that a field is absent, unless it is required."""
+    """An object without unknown fields. Null means that a field is absent, unless it is required.
+
+    idle: values by which OpenAI's fields that the lab has not ask for nothing; then they are absent, too.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    idle: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nulls(cls, given: Any) -> Any:
+    def _leave_out(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
         required = {name for name, field in cls.model_fields.items() if field.is_required()}
-        return {name: value for name, value in given.items() if value is not None or name in required}
+        return {name: value for name, value in given.items() if name in required or not cls._asks_nothing(name, value)}
 
-
-class Only:
-    """Annotates a field that OpenAI has and the lab has not: it takes `values`, which ask for nothing.
-
-    why: the lab has not; else the values are named.
-    """
-
-    def __init__(self, *values: Any, why: str = "") -> None:
-        self._values, self._why = values, why
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        return {"enum": [None, *self._values]}
-
-    def _check(self, value: Any) -> Any:
-        if any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in self._values):
-            return value
-        why = self._why or f"only {' or '.join(map(json.dumps, self._values))} is taken here"
-        raise PydanticCustomError("only", "{why}; leave it out", {"why": why})
+    @classmethod
+    def _asks_nothing(cls, name: str, value: Any) -> bool:
+        same = (value == one and isinstance(value, bool) == isinstance(one, bool) for one in cls.idle.get(name, ()))
+        return value is None or any(same)
 
 
 def _warm(temperature: float) -> float:
@@ -79,7 +65,7 @@ def _listed(stop: str | list[str]) -> list[str]:
 
 def _toolless(role: Any) -> Any:
     if role in ("tool", "function"):
-        raise PydanticCustomError("role", NO_TOOLS + "; leave its messages out")
+        raise PydanticCustomError("role", f"{NO_TOOLS}; leave its messages out")
     return role
 
 
@@ -100,7 +86,6 @@ Words = Annotated[list[Word], Field(max_length=4)]
 Knobs = dict[Text, int | Text | list[int | Text]]
 Temperature = Annotated[float, Field(ge=0, le=HOTTEST), AfterValidator(_warm)]
 Prompt = Annotated[Text | Annotated[list[TokenId], Field(min_length=1)], BeforeValidator(_one)]
-Calls = Annotated[Any, Only([], why=NO_TOOLS)]
 
 
 class StreamOptions(Strict):
@@ -108,30 +93,25 @@ class StreamOptions(Strict):
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
-    include_obfuscation: Annotated[Any, Only(False)] = None
+    idle: ClassVar = {"include_obfuscation": (False,)}
 
 
-# OpenAI's fields that the lab has not, with the values that ask for nothing. Others are null then, or not there.
-UNSERVED = {
-    Only(False): "echo logprobs store",
-    Only(0): "frequency_penalty presence_penalty top_logprobs",
-    Only(1): "best_of n",
-    Only(""): "suffix",
-    Only({}): "logit_bias metadata",
-    Only(["text"]): "modalities",
-    Only({"type": "text"}): "response_format",
-    Only("auto", "default"): "service_tier",
-    Only(True, False): "parallel_tool_calls",
-    Only([], why=NO_TOOLS): "functions tools",
-    Only("none", "auto", why=NO_TOOLS): "function_call tool_choice",
-}
-_FIELDS: Any = {name: (Annotated[Any, only], None) for only, names in UNSERVED.items() for name in names.split()}
-_Unserved: Any = create_model("_Unserved", __base__=Strict, **_FIELDS)
-
-
-class Body(_Unserved):
+class Body(Strict):
     """Fields of both kinds of completion. The lab's own: top_k, repetition_penalty, knobs, return_token_ids."""
 
+    idle: ClassVar = {
+        **dict.fromkeys(("echo", "logprobs", "store"), (False,)),
+        **dict.fromkeys(("frequency_penalty", "presence_penalty", "top_logprobs"), (0,)),
+        **dict.fromkeys(("best_of", "n"), (1,)),
+        **dict.fromkeys(("logit_bias", "metadata"), ({},)),
+        **dict.fromkeys(("functions", "tools"), ([],)),
+        **dict.fromkeys(("function_call", "tool_choice"), ("none", "auto")),
+        "modalities": (["text"],),
+        "parallel_tool_calls": (True, False),
+        "response_format": ({"type": "text"},),
+        "service_tier": ("auto", "default"),
+        "suffix": ("",),
+    }
     model: Text
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
@@ -168,16 +148,11 @@ class Part(Strict):
 
 
 class Message(Strict):
-    """A message of a chat; an assistant's may repeat an answer, with OpenAI's fields that were null there.
+    """A message of a chat; an assistant's may repeat an answer of OpenAI's client, with what was empty there."""
 
-    The first field that is wrong is named: before the content, which is null then, what calls a tool.
-    """
-
+    idle: ClassVar = {"annotations": ([],), "tool_calls": ([],)}
     role: Annotated[Literal["system", "developer", "user", "assistant"], BeforeValidator(_toolless)]
-    function_call: Calls = None
-    tool_calls: Calls = None
     content: Text | Annotated[list[Part], Field(min_length=1)]
-    annotations: Annotated[Any, Only([])] = None
 
     @property
     def plain(self) -> dict[str, str]:
