@@ -55,12 +55,12 @@ class Line:
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self._settings, self._metrics = settings, metrics
-        self._jobs: list[Job] = []  # the first one has the device, or gets it next
+        self._jobs = set[Job]()  # one of them has the device, or gets it next
         self._given: SimpleQueue[Job | None] = SimpleQueue()
         self._seconds = 1.0  # that the last job ran
         self._ended = False
         self.lost: LabError | None = None
-        metrics.waiting.set_function(lambda: len(self._jobs[1:]))
+        metrics.waiting.set_function(lambda: max(0, len(self._jobs) - 1))
 
     @contextmanager
     def job(self, request: Request, answer: Answer) -> Iterator[Job]:
@@ -75,7 +75,7 @@ class Line:
             message = f"{len(self._jobs) - 1} requests wait for the device already; try again in {seconds} s"
             raise ApiError(429, message, "queue_full", "rate_limit_error", headers={"Retry-After": str(seconds)})
         job = Job(answer, self._settings.deadline_s)
-        self._jobs.append(job)
+        self._jobs.add(job)
         self._given.put(job)
         watching = asyncio.ensure_future(self._watch(job, request))
         try:
@@ -123,18 +123,14 @@ class Line:
         job.say(event)
         if isinstance(event, Exception):
             job.done = True
-            self._remove(job)
+            self._jobs.discard(job)
 
     def _leave(self, job: Job) -> None:
         if not (job.done or job.left):
             job.left = True
             self._metrics.left.inc()
             if not job.begun:
-                self._remove(job)
-
-    def _remove(self, job: Job) -> None:
-        with suppress(ValueError):  # it has left before
-            self._jobs.remove(job)
+                self._jobs.discard(job)
 
     async def _watch(self, job: Job, request: Request) -> None:
         """Leave when the client does."""
