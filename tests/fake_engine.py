@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pandas
 
@@ -44,6 +45,7 @@ class Letters:
 
 @dataclass
 class FakeEngine:
+    model = SimpleNamespace(vocab=VOCAB)
     tokenizer: Letters | None = field(default_factory=Letters)
     positions: int = POSITIONS
     shift: int = 0
@@ -84,7 +86,6 @@ class FakeDecoder(Decoder):
             "model": "fake",
             "device": "ptx",
             "positions": POSITIONS,
-            "vocab": VOCAB,
             "tokenizer": True,
             "chat": not mute,
         } | about

@@ -85,7 +85,7 @@ WRONG = {  # the path, what is wrong in the body, `param`, and a part of the mes
     "two prompts": (TEXT, {"prompt": ["a", "b"]}, "prompt", "one prompt"),
     "a prompt of another type": (TEXT, {"prompt": 5}, "prompt", "string, or should be a valid list"),
     "no prompt": (TEXT, {"prompt": None}, "prompt", "string"),
-    "a temperature that is too low": (TEXT, {"temperature": 0.0005}, "temperature", "0.001 to 2"),
+    "a temperature that is too low": (TEXT, {"temperature": 0.0005}, "temperature", "not a number in 0.001.."),
     "a temperature that is too high": (TEXT, {"temperature": 2.1}, "temperature", "less than or equal to 2"),
     "a penalty that is too low": (TEXT, {"repetition_penalty": 0.001}, "repetition_penalty", "0.01"),
     "an unknown option of streams": (TEXT, {"stream_options": {"x": 1}}, "stream_options.x", "not served here"),
@@ -101,7 +101,12 @@ WRONG = {  # the path, what is wrong in the body, `param`, and a part of the mes
     "-1.0 for none": (TEXT, {"seed": -1.0}, "seed", "integer"),
     "-1 where 0 means none": (TEXT, {"temperature": -1}, "temperature", "greater than or equal to 0"),
     "a number with 400 digits": (TEXT, {"temperature": 10**400}, "temperature", "number"),
-    "an id beyond the vocabulary": (TEXT, {"prompt": [1, VOCAB]}, "prompt[1]", f"0..{VOCAB - 1}"),
+    "an id beyond the vocabulary": (
+        TEXT,
+        {"prompt": [1, VOCAB]},
+        "prompt",
+        f"id {VOCAB} is not in 0..{VOCAB - 1}",
+    ),
     "a knob that the variant has not": (TEXT, {"knobs": {"ratio": "2:6"}}, "knobs", "takes no knob ratio"),
 }
 

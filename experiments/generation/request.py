@@ -8,7 +8,7 @@ from common.errors import LabError
 from common.model.shapes import Model
 
 COLDEST, HOTTEST = 0.001, 1000  # temperatures; below, the exponents of two logits would be equal in fp32
-LARGEST_PENALTY = 100
+LARGEST_PENALTY, LEAST_TOP_P = 100, 2**-64  # the kernel has top_p as a share of 2^64
 SAMPLING_SEEDS = 2**63
 
 
@@ -34,7 +34,7 @@ class Sampling:
         real, whole = (int, float), (int,)  # types, of which bool is none
         for name, kinds, low, high in (
             ("temperature", real, COLDEST if self.temperature else 0, HOTTEST),
-            ("top_p", real, 2**-64, 1),
+            ("top_p", real, LEAST_TOP_P, 1),
             ("repetition_penalty", real, 1 / LARGEST_PENALTY, LARGEST_PENALTY),
             ("top_k", whole, 0, 2**31 - 1),
             ("seed", whole, 0, SAMPLING_SEEDS - 1),

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from common.config.resolve import check_ids
 from common.config.run_config import RunConfig
 from experiments.generation.engine import Engine
 from experiments.generation.request import Request, Sampling
@@ -35,7 +36,6 @@ class Decoder:
             "model": setup.model.name,
             "device": config.device.name,
             "positions": setup.model.positions,
-            "vocab": setup.model.vocab,
             "tokenizer": self.engine.tokenizer is not None,
             "chat": bool(getattr(self.engine.tokenizer, "chat_template", None)),
         }
@@ -47,7 +47,8 @@ class Decoder:
         if body.stop and self.engine.tokenizer is None:
             raise _unfit("there is no tokenizer for stop strings; leave stop out", "stop")
         ids = self._chat_ids(body) if isinstance(body, ChatBody) else self._prompt_ids(body)
-        sampling = Sampling(**body.model_dump(include=SAMPLING))
+        with refused("temperature"):  # which may be too near 0; the other fields are checked before
+            sampling = Sampling(**body.model_dump(include=SAMPLING))
         request = Request(ids, self._longest(len(ids), body), sampling, self.engine.stop_ids, tuple(body.stop))
         with refused(None):
             for number, piece in enumerate(self.engine.stream(request, cancelled)):
@@ -94,11 +95,8 @@ class Decoder:
             if not ids:
                 raise _unfit("the prompt has no token; give a longer one", "prompt")
             return ids
-        vocab = self.about["vocab"]
-        for place, token in enumerate(body.prompt):
-            if token >= vocab:
-                field = f"prompt[{place}]"
-                raise _unfit(f"{field}: token id {token} is not in 0..{vocab - 1}; give ids of this model", field)
+        with refused("prompt"):
+            check_ids(body.prompt, self.engine.model, "prompt")
         return tuple(body.prompt)
 
     def _longest(self, prompt: int, body: CompletionBody | ChatBody) -> int:

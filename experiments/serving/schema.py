@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from experiments.generation.request import COLDEST, LARGEST_PENALTY, SAMPLING_SEEDS, Sampling
+from experiments.generation.request import LARGEST_PENALTY, LEAST_TOP_P, SAMPLING_SEEDS, Sampling
 from experiments.serving.errors import NO_TOOLS
 
 HOTTEST = 2  # OpenAI's limit; the lab itself goes further
@@ -41,13 +41,6 @@ class Strict(BaseModel):
     def _asks_nothing(cls, name: str, value: Any) -> bool:
         same = (value == one and isinstance(value, bool) == isinstance(one, bool) for one in cls.idle.get(name, ()))
         return value is None or any(same)
-
-
-def _warm(temperature: float) -> float:
-    if 0 < temperature < COLDEST:
-        limits = {"low": COLDEST, "high": HOTTEST}
-        raise PydanticCustomError("cold", "should be 0, for the most probable token, or {low} to {high}", limits)
-    return temperature
 
 
 def _one(prompt: Any) -> Any:
@@ -84,7 +77,6 @@ Text = Annotated[str, Field(min_length=0)]  # with a limit, pydantic refuses hal
 Word = Annotated[Text, Field(min_length=1)]
 Words = Annotated[list[Word], Field(max_length=4)]
 Knobs = dict[Text, int | Text | list[int | Text]]
-Temperature = Annotated[float, Field(ge=0, le=HOTTEST), AfterValidator(_warm)]
 Prompt = Annotated[Text | Annotated[list[TokenId], Field(min_length=1)], BeforeValidator(_one)]
 
 
@@ -115,8 +107,8 @@ class Body(Strict):
     model: Text
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
-    temperature: Temperature = 0.0  # as everywhere in the lab: greedy
-    top_p: float = Field(1.0, gt=0, le=1)
+    temperature: float = Field(0.0, ge=0, le=HOTTEST)  # as everywhere in the lab: greedy
+    top_p: float = Field(1.0, ge=LEAST_TOP_P, le=1)
     top_k: Annotated[int, Field(ge=0, lt=2**31), _none(int)] = 0
     repetition_penalty: float = Field(1.0, ge=1 / LARGEST_PENALTY, le=LARGEST_PENALTY)
     seed: Annotated[int, Field(default_factory=_fresh, ge=0, lt=SAMPLING_SEEDS), _none(_fresh)]
