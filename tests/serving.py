@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import httpx
 from fake_engine import FakeDecoder
-from openai import InternalServerError, OpenAI
+from openai import OpenAI
 
 from common.stacks.stack import Stack
 from experiments.serving.decoder import Decoder
@@ -59,16 +59,6 @@ class Running:
         found = len(self.server.server_state.tasks), len(os.listdir("/proc/self/fd"))
         self.connect()
         return found
-
-    def patiently(self, prompt: list[int], count: int) -> list[int]:
-        """`ids`, requested again after a deadline too short for this machine."""
-        end = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                return self.ids(prompt, count)
-            except InternalServerError as error:
-                if error.status_code != 504 or time.monotonic() > end:
-                    raise
 
     def settled(self, name: str, value: float) -> None:
         """Wait until a metric has `value`."""

@@ -87,13 +87,11 @@ GOOD = {"model": "fake", "prompt": [1]}
 WRONG = {  # body of /v1/completions: status and `param` of the answer
     "not JSON": ("{", 400, None),
     "not an object": ([1], 422, None),
-    "no prompt": ({"model": "fake"}, 422, "prompt"),
     "no model": ({"prompt": [1]}, 422, "model"),
     "unknown model": (GOOD | {"model": "gpt-7"}, 404, "model"),
     "unknown variant": (GOOD | {"model": "fake:vec129"}, 404, "model"),
     "empty prompt": (GOOD | {"prompt": []}, 422, "prompt"),
     "five stop strings": (GOOD | {"stop": list("abcde")}, 422, "stop"),
-    "biases": (GOOD | {"logit_bias": {"1": 100}}, 422, "logit_bias"),
     "NaN": ('{"model": "fake", "prompt": [1], "temperature": NaN}', 422, "temperature"),
     "half a character": ('{"model": "fake", "prompt": "\\ud800"}', 422, "prompt"),
     "deep": ('{"model": ' + "[" * 9000, 400, None),
@@ -190,7 +188,7 @@ def test_a_deadline_holds_in_the_queue_and_in_an_answer():
         body = GOOD | {"prompt": [1, SLOW], "max_tokens": 200}
         with pytest.raises(openai.APIError, match=r"not finished within 0\.5 s"):
             list(server.openai.completions.create(**body, stream=True))
-        assert server.patiently(PROMPT, 3) == following(PROMPT, 3)
+        server.settled("lab_left_total", 2)  # and the device stops
 
 
 def lose(what, cause):
