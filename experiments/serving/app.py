@@ -20,7 +20,7 @@ from experiments.serving.replies import Reply
 from experiments.serving.schema import ChatBody, CompletionBody, TraceBody
 from experiments.serving.settings import Settings
 
-EVENTS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+EVENTS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 def make_app(line: Line, decoder: Decoder, served: ServedModels, settings: Settings, metrics: Metrics) -> FastAPI:
