@@ -5,7 +5,9 @@ import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
+from http.client import HTTPConnection
 
 import pytest
 
@@ -25,6 +27,7 @@ from experiments.serving.models import ServedModels
 from experiments.serving.settings import Settings
 
 PROMPT = [3, 1, 4]
+PATH, JSON = "/v1/completions", {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +105,7 @@ WRONG = {  # body of /v1/completions: status and `param` of the answer
 @pytest.mark.parametrize(("body", "status", "param"), WRONG.values(), ids=WRONG)
 def test_a_wrong_body_is_answered_in_openais_error_json(server, body, status, param):
     text = body if isinstance(body, str) else json.dumps(body)
-    answer = server.http.post("/v1/completions", content=text, headers={"Content-Type": "application/json"})
+    answer = server.http.post(PATH, content=text, headers=JSON)
     assert answer.status_code == status, answer.text
     error = answer.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}
@@ -119,12 +122,12 @@ NAMES = ("temperature", "top_p", "top_k", "seed", "stream", "stream_options", "n
 def test_any_value_of_any_field_is_answered_or_refused_by_its_name(server, seed):
     chance = random.Random(seed)
     for _ in range(200):
-        path, own = chance.choice((("/v1/completions", {"prompt": [1, 2]}), ("/v1/chat/completions", CHAT)))
+        path, own = chance.choice(((PATH, {"prompt": [1, 2]}), ("/v1/chat/completions", CHAT)))
         body = {"model": "fake:vec128", "max_tokens": 2, "knobs": {"l1": "default"}, "stop": ["zz"], **own}
         name, junk = chance.choice((*body, *NAMES)), chance.choice(JUNK)
         inner = isinstance(body.get(name), dict) and body[name] and chance.random() < 0.5
         body[name] = dict.fromkeys(body[name], junk) if inner else junk
-        answer = server.http.post(path, content=json.dumps(body), headers={"Content-Type": "application/json"})
+        answer = server.http.post(path, content=json.dumps(body), headers=JSON)
         assert answer.status_code in (200, 404, 422), (body, answer.text)
         if answer.status_code != 200:
             error = answer.json()["error"]
@@ -233,3 +236,47 @@ def test_the_end_of_the_server_is_said_to_those_who_wait():
         with pytest.raises(openai.APIError, match="the server ends") as ended:
             list(stream)
         assert ended.value.code == "server_ending"
+
+
+@pytest.fixture
+def connection(server):
+    with closing(HTTPConnection(server.address.removeprefix("http://"), timeout=PATIENCE_S)) as made:
+        yield made
+
+
+def check_error(connection, status, code):
+    answer = connection.getresponse()
+    error = json.loads(answer.read())["error"]
+    assert (answer.status, error["code"]) == (status, code)
+    assert set(error) == {"message", "type", "param", "code"}
+
+
+def test_a_client_that_sends_too_much_reads_why_and_goes_on(connection):
+    """The body is longer than what the socket's buffers hold, so that closing the connection would be noticed."""
+    long = b"x" * 30_000_000
+    connection.request("POST", PATH, long, JSON)
+    check_error(connection, 413, "too_long")
+    chunked = JSON | {"Transfer-Encoding": "chunked"}
+    for headers in (chunked, chunked | {"Content-Length": "5"}):  # a proxy in front may take the other length
+        connection.request("POST", PATH, b"%x\r\n%s\r\n0\r\n\r\n" % (len(long), long), headers)
+        check_error(connection, 411, "length")
+    body = GOOD | {"prompt": PROMPT, "max_tokens": 5, "return_token_ids": True}
+    connection.request("POST", PATH, json.dumps(body), JSON)
+    assert json.load(connection.getresponse())["choices"][0]["token_ids"] == following(PROMPT, 5)
+
+
+def test_a_body_that_a_client_only_offers_is_refused_before_it_comes(connection):
+    length = str(2000 * LIMITS["body_kb"])
+    connection.request("POST", PATH, headers=JSON | {"Content-Length": length, "Expect": "100-continue"})
+    check_error(connection, 413, "too_long")
+
+
+def test_websockets_are_no_way_in(connection):
+    key = {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version": "13"}
+    connection.request("GET", "/x", headers=key | {"Connection": "Upgrade", "Upgrade": "websocket"})
+    check_error(connection, 404, "not_found")
+
+
+def test_a_load_balancer_may_ask_for_the_head_alone(server):
+    answer = server.http.head("/health")
+    assert (answer.status_code, answer.content) == (200, b"")

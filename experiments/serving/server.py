@@ -67,7 +67,9 @@ def run(
             server = Server(config, line)
 
             def stop(number: int, frame: object) -> None:
-                server.force_exit |= server.should_exit
+                if server.should_exit:  # the second time: also in the middle of a compilation
+                    server.force_exit = True
+                    raise KeyboardInterrupt
                 server.should_exit = True
 
             if threading.current_thread() is threading.main_thread():
