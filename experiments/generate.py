@@ -12,16 +12,13 @@ from common.config.cli import run_task
 from common.config.resolve import split
 from common.config.section import Section
 from common.errors import LabError
-from common.model.shapes import Model
-from experiments.generation import options
-from experiments.generation.request import Stats
+from experiments.generation.options import resolve_one
+from experiments.generation.request import Request, Sampling, Stats
 from experiments.tables.progress import progress
 
-PROMPT_KEYS = (
-    "prompt",
-    "prompt_ids",
-    *options.GENERATION_KEYS,
-)  # added to a run's keys; see conf/generate.yaml
+SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty")
+# Added to a run's keys; see conf/generate.yaml.
+KEYS = ("prompt", "prompt_ids", *SAMPLING, "max_tokens", "stop", "stop_strings")
 
 
 def prompt(own: Section) -> tuple[str | None, tuple[int, ...]]:
@@ -36,10 +33,11 @@ def prompt(own: Section) -> tuple[str | None, tuple[int, ...]]:
 
 def generate(cfg: DictConfig) -> int:
     """Decode the prompt of `cfg`, print the text as it comes, and record it."""
-    own, rest = split(cfg, PROMPT_KEYS)
-    config = options.resolve_one(rest, "a generation")
-    (text, ids), stop, draft = prompt(own), own.flag("stop"), options.read_draft(own.text("draft"))
-    request = replace(options.request_of(own, config.seed), ids=ids)
+    own, rest = split(cfg, KEYS)
+    config = resolve_one(rest, "a generation")
+    (text, ids), stop = prompt(own), own.flag("stop")
+    sampling = Sampling(**{key: own.values[key] for key in SAMPLING}, seed=config.seed)
+    request = Request(ids, own.whole("max_tokens", low=1), sampling, stop_strings=own.texts("stop_strings"))
     from experiments.generation.engine import Engine
     from experiments.generation.tokenizer import encode, load_tokenizer
     from experiments.run.setup import Setup
@@ -52,7 +50,7 @@ def generate(cfg: DictConfig) -> int:
         if not request.ids:
             raise LabError(f"the tokenizer makes no token of {text!r}", "give a longer prompt")
         request.check(lab.model)
-        engine = Engine(lab, config.stacks[0], draft)
+        engine = Engine(lab, config.stacks[0])
     with engine:
         pieces = []
         for piece in engine.stream(replace(request, stop_ids=engine.stop_ids) if stop else request):
@@ -61,10 +59,9 @@ def generate(cfg: DictConfig) -> int:
                 print(piece.text, end="", flush=True)
         result: dict[str, Any] = {"prompt_ids": request.ids, "ids": [token for piece in pieces for token in piece.ids]}
         stats = engine.stats()
-        read = {} if config.device.name != "cuda" else bandwidth(stats, lab.model)
         about = {"kind": "generate", "source_sha": engine.stack.source.sha, "blocks": engine.session.blocks}
-        result |= {**asdict(stats), **read}
-        record = engine.stack.append(about | {"sampling": asdict(request.sampling)} | result)
+        result |= asdict(stats)
+        record = engine.stack.append(about | {"sampling": asdict(sampling)} | result)
     if config.json:
         result |= {"variant": engine.name, "device": config.device.name, "model": lab.model.name, "record": record}
         if text is not None:
@@ -72,18 +69,17 @@ def generate(cfg: DictConfig) -> int:
         print(json.dumps(result))
         return 0
     print(result["ids"] if text is None else "", flush=True)
-    print(options.speed(stats, read), file=sys.stderr)
+    print(speed(stats), file=sys.stderr)
     return 0
 
 
-def bandwidth(stats: Stats, model: Model) -> dict[str, float]:
-    """Lower bound of the read rate after the first token, in GB/s, and its share of the GPU's read ceiling."""
-    from experiments.timing.bandwidth import read_ceiling
-
-    first, end = stats.prompt_tokens, stats.prompt_tokens + max(stats.tokens - 1, 1)
-    mean = sum(model.bytes_per_token(position) for position in range(first, end)) / (end - first)
-    rate = mean * stats.tokens_per_s
-    return {"gb_per_s": rate / 1e9, "of_ceiling": rate / read_ceiling().best}
+def speed(stats: Stats) -> str:
+    """Tokens and times of an answer, in one line."""
+    text = f"{stats.tokens} tokens"
+    if stats.tokens_per_s:
+        text += f", {stats.tokens_per_s:.1f} tokens/s ({1e3 / stats.tokens_per_s:.2f} ms a token)"
+    text += f", the first after {stats.first_token_s:.3f} s; prompt of {stats.prompt_tokens} tokens"
+    return text + (f"; {stats.tokens / stats.steps:.2f} tokens a step" if stats.steps < stats.tokens else "")
 
 
 main = partial(run_task, generate, "generate")

@@ -9,35 +9,27 @@ from omegaconf import DictConfig
 from common.config.cli import run_task
 from common.config.resolve import split
 from common.errors import LabError
-from common.json_values import to_json
-from experiments.generation.options import read_draft, resolve_one
+from experiments.generation.options import resolve_one
 from experiments.serving.settings import SERVER_KEYS, read_settings
 
-NEEDED = ("fastapi", "prometheus_client", "sse_starlette", "uvicorn")
+NEEDED = ("fastapi", "prometheus_client", "uvicorn")
 
 
 def serve(cfg: DictConfig) -> int:
     """Serve the stack of `cfg` until a signal ends it."""
     own, rest = split(cfg, SERVER_KEYS)
-    draft, rest = split(rest, ["draft"])
     settings = read_settings(own)
     config = resolve_one(rest, "a server")
-    check_installed()
-    import asyncio
-
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise LabError(f"serving needs {', '.join(missing)}", "pip install -e '.[serve]'")
+    from experiments.serving.decoder import Decoder
     from experiments.serving.server import announce, run
 
     (stack,) = config.stacks
     print(config.device, file=sys.stderr)
-    first = {"config": to_json(config), "draft": read_draft(draft.text("draft"))}
-    asyncio.run(run(settings, first, stack, partial(announce, settings, stack.name)))
+    decoder = partial(Decoder, config)
+    run(settings, decoder, stack, partial(announce, settings, stack.name))
     return 0
-
-
-def check_installed() -> None:
-    """Raise LabError unless the packages of a server are there."""
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise LabError(f"serving needs {', '.join(missing)}", "pip install -e '.[serve]'")
 
 
 main = partial(run_task, serve, "serve")

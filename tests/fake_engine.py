@@ -1,15 +1,24 @@
-"""A worker with a formula as engine: starts in a tenth of a second. Some token ids in a prompt make it misbehave."""
+"""A decoder with a formula as engine. Some token ids in a prompt make it misbehave."""
 
-import os
 import time
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
-from common.errors import Hung, LabError
+import pandas
+
+from common.errors import Crashed, Hung, LabError, OutOfMemory
 from experiments.generation.request import Piece, Stats
-from experiments.serving.jobs import serve_jobs
+from experiments.run.timeline import Timeline
+from experiments.serving.decoder import Decoder
 
 VOCAB, POSITIONS = 500, 256
-SLOW, CRASH, HANG, DEAF, BUG = 491, 492, 493, 494, 495  # 0.02 s a token; ends; is Hung; never looks at a cancel; raises
+SLOW, CRASH, HANG, MEMORY, BUG = 491, 492, 493, 494, 495  # 0.02 s a token; the others end the server
+LOSSES = {
+    CRASH: Crashed("a launch aborted", "see its report"),
+    HANG: Hung("a launch did not finish", "see its report"),
+    MEMORY: OutOfMemory("no memory is left", "take fewer positions"),
+    BUG: ZeroDivisionError("a bug"),
+}
 ALPHABET = "abcdefghijklmnopqrstuvwxyz ,.éñ"
 
 
@@ -28,12 +37,15 @@ def text_of(ids):
 class Letters:
     """A tokenizer: one token for each character."""
 
-    def encode(self, text):
+    chat_template = "there is one"
+
+    def encode(self, text, add_special_tokens=True):
         return [ord(one) % VOCAB for one in text]
 
 
 @dataclass
 class FakeEngine:
+    model = SimpleNamespace(vocab=VOCAB)
     tokenizer: Letters | None = field(default_factory=Letters)
     positions: int = POSITIONS
     shift: int = 0
@@ -42,18 +54,14 @@ class FakeEngine:
 
     def stream(self, request, cancelled):
         ids = request.ids
-        if CRASH in ids:
-            os._exit(7)
-        if HANG in ids:
-            raise Hung("a launch did not finish", "see its report", "")
-        if BUG in ids:
-            raise ZeroDivisionError("a bug")
+        for loss in LOSSES.keys() & set(ids):
+            raise LOSSES[loss]
         begin, done = time.perf_counter(), 0
         for token in following(ids, request.max_tokens, self.shift):
-            if cancelled() and DEAF not in ids:
+            if cancelled():
                 yield Piece((), "", "cancelled")
                 break
-            if SLOW in ids or DEAF in ids:
+            if SLOW in ids:
                 time.sleep(0.02)
             done += 1
             yield Piece((token,), text_of([token]), "length" if done == request.max_tokens else None)
@@ -65,34 +73,37 @@ class FakeEngine:
     def chat_ids(self, messages, thinking):
         return tuple(self.tokenizer.encode("".join(one["content"] for one in messages)))
 
+    def close(self):
+        pass
 
-class FakeWorker:
-    def __init__(self, first):
-        if "refuse" in first:
-            raise LabError("no such weights", "give others")
-        self.about = {"model": "fake", "device": "ptx", "positions": POSITIONS, "tokenizer": True, "chat": True}
-        self.about |= {
-            "vocab": VOCAB,
-            "step_bytes": 1000,
-            "position_bytes": 10,
-            "ceiling": None,
-            "why": "not known of a formula",
-        }
-        self.about |= first.get("about", {})
-        self.engine = FakeEngine(None if "mute" in first else Letters())
+
+class FakeDecoder(Decoder):
+    """mute: without a tokenizer. about: in place of some of its own."""
+
+    def __init__(self, mute=False, **about):
+        self.engine = FakeEngine(None if mute else Letters())
+        self.about = {
+            "model": "fake",
+            "device": "ptx",
+            "positions": POSITIONS,
+            "tokenizer": True,
+            "chat": not mute,
+        } | about
 
     def use(self, variant, knobs):
         if knobs and "l1" not in knobs:
             raise LabError(f"{variant} takes no knob {min(knobs)}", "leave it out")
         self.engine.shift = 0 if variant == "baseline" else 1
 
-    def trace(self, variant, knobs, position):
-        timed = self.about["ceiling"] is not None
-        work, wait = ([1000, 400, None], [0, 600, None]) if timed else ([0, 0, None], [0, 0, None])
-        stages = [{"stage": name, "work": work, "wait": wait} for name in ("embed", "qkv", "attention")]
-        about = {"title": f"{variant}, fake, position {position}", "unit": "ns" if timed else "ordinal", "blocks": 3}
-        return about | {"stages": stages, "reading": "These are times." if timed else "These are not times."}
-
-
-if __name__ == "__main__":
-    serve_jobs(FakeWorker)
+    def timeline(self, variant, knobs, position):
+        """A step of two layers by three blocks, the last of which has no part; in ns on a GPU."""
+        rows = [
+            (stage, layer, block, begin, begin + (500, 200)[block], begin + 500)
+            for begin, stage in enumerate(("embed", "qkv", "attention"))
+            for layer in range(2)
+            for block in range(2)
+        ]
+        rows.append(("attention", 0, 2, 3, 4, 5))
+        spans = pandas.DataFrame(rows, columns=["stage", "layer", "block", "begin", "end", "passed"])
+        unit = "ns" if self.about["device"] == "cuda" else "ordinal"
+        return Timeline(f"{variant}, fake, position {position}", unit, spans)

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-SERVED = ("experiments.run.worker", "experiments.serving.worker")
+SERVED = ("experiments.run.worker",)
 SERVER = get_context("forkserver")
-SERVER.set_forkserver_preload(["experiments.run.steps", "experiments.generation.engine"])  # import what takes longest
+SERVER.set_forkserver_preload(["experiments.run.steps"])  # import what takes longest
 THREADS = "OMP_NUM_THREADS"  # which torch has read in the server
 
 

@@ -19,6 +19,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,11 +152,7 @@ def execute(words: list[str], codes: Collection[int] = (0,)) -> None:
         own = any(word.startswith(("experiment=", "archs=")) for word in argv) or 1 in codes  # its table is compared
         quick += ["archs=[]"] if package == "experiments" and not own else []  # other tests have what ptxas makes
         quick += ["blocks=2"] if "device=ptx" in argv else []  # each block of a grid takes as long as the first
-        before, sys.stdin = sys.stdin, io.StringIO("/help\n/quit\n")
-        try:
-            code = module.main([*argv, *quick])
-        finally:
-            sys.stdin = before
+        code = module.main([*argv, *quick])
     assert code in codes, f"{command}: exit code {code}"
 
 
@@ -172,10 +169,11 @@ def check(cfg: DictConfig) -> int:
 def server() -> Iterator[None]:
     """Serve port 8000 with a formula as engine."""
     import openai
+    from fake_engine import FakeDecoder
     from serving import serving
 
     client = openai.OpenAI
-    with serving({"about": {"model": "Qwen3-0.6B"}}) as running:
+    with serving(partial(FakeDecoder, model="Qwen3-0.6B")) as running:
         openai.OpenAI = lambda **options: client(**options | {"base_url": f"{running.address}/v1"})
         try:
             yield

@@ -1,31 +1,31 @@
-"""A server in a thread of the test, with the fake engine's worker process, and clients for it."""
+"""A server in a thread of the test, with the fake engine, and clients for it."""
 
-import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import httpx
-from openai import InternalServerError, OpenAI
+from fake_engine import FakeDecoder
+from openai import OpenAI
 
 from common.stacks.stack import Stack
+from experiments.serving.decoder import Decoder
 from experiments.serving.server import Server, run
 from experiments.serving.settings import Settings
 
-FAKE = ("tests.fake_engine",)
 BASELINE = Stack("baseline", (), (), {})
 PATIENCE_S = 150.0  # a busy machine may stand still for a minute; nothing waits so long by itself
 LIMITS = {"bind": "127.0.0.1", "port": 0, "api_key": None, "body_kb": 20}
-LIMITS |= {"queue": 4, "deadline_s": PATIENCE_S, "cancel_s": PATIENCE_S}
+LIMITS |= {"queue": 4, "deadline_s": PATIENCE_S}
 
 
 class Running:
     """A running server: its address, and clients that never retry."""
 
-    def __init__(self, server: Server, address: str, loop: asyncio.AbstractEventLoop, key: str | None) -> None:
-        self.server, self.address, self.loop, self.key = server, address, loop, key
+    def __init__(self, server: Server, address: str, key: str | None) -> None:
+        self.server, self.address, self.key = server, address, key
         self.connect()
 
     def end(self) -> None:
@@ -56,19 +56,9 @@ class Running:
         """Tasks of the server, and open files of this process, in which it runs, without these clients'."""
         self.disconnect()
         time.sleep(0.3)  # until the server has noticed
-        found = len(asyncio.all_tasks(self.loop)), len(os.listdir("/proc/self/fd"))
+        found = len(self.server.server_state.tasks), len(os.listdir("/proc/self/fd"))
         self.connect()
         return found
-
-    def patiently(self, prompt: list[int], count: int) -> list[int]:
-        """`ids`, requested again after a deadline too short for this machine."""
-        end = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                return self.ids(prompt, count)
-            except InternalServerError as error:
-                if error.status_code != 504 or time.monotonic() > end:
-                    raise
 
     def settled(self, name: str, value: float) -> None:
         """Wait until a metric has `value`."""
@@ -84,17 +74,17 @@ class Running:
 
 
 @contextmanager
-def serving(first: dict | None = None, worker: tuple[str, ...] = FAKE, **limits: object) -> Iterator[Running]:
+def serving(decoder: Callable[[], Decoder] = FakeDecoder, **limits: object) -> Iterator[Running]:
     """A server with `limits` in place of LIMITS; it has ended when the block ends. Raises what `run` raises."""
     settings, told, ready = Settings(**{**LIMITS, **limits}), {}, threading.Event()
 
     def on_ready(server: object, address: str) -> None:
-        told.update(server=server, address=address, loop=asyncio.get_running_loop())
+        told.update(server=server, address=address)
         ready.set()
 
     def serve() -> None:
         try:
-            asyncio.run(run(settings, first or {}, BASELINE, on_ready, worker))
+            run(settings, decoder, BASELINE, on_ready)
         except BaseException as error:
             told["error"] = error
         ready.set()
@@ -105,7 +95,7 @@ def serving(first: dict | None = None, worker: tuple[str, ...] = FAKE, **limits:
         ready.wait(PATIENCE_S)
         if "error" in told:
             raise told["error"]
-        running = Running(told["server"], told["address"], told["loop"], settings.api_key)
+        running = Running(told["server"], told["address"], settings.api_key)
         try:
             yield running
         finally:

@@ -17,7 +17,7 @@ from experiments.__main__ import main
 from experiments.serving.settings import read_settings
 from experiments.show import __main__ as show
 
-SERVER = {"bind": "127.0.0.1", "port": 0, "queue": 1, "deadline_s": 1, "cancel_s": 1, "body_kb": 1}
+SERVER = {"bind": "127.0.0.1", "port": 0, "queue": 1, "deadline_s": 1, "body_kb": 1}
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
-"""The server with a fake engine in a real worker process: OpenAI's API, its errors, limits, and what goes wrong."""
+"""The server with a fake engine: OpenAI's API, its errors, limits, and what goes wrong."""
 
 import json
-import os
 import random
-import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from http.client import HTTPConnection
 
 import pytest
 
@@ -13,11 +15,19 @@ pytest.importorskip("fastapi", reason="needs the extra `serve`")
 pytest.importorskip("openai", reason="needs the extra `dev`")
 
 import openai
-from fake_engine import BUG, CRASH, DEAF, HANG, POSITIONS, SLOW, following, text_of
-from processes import children
-from serving import PATIENCE_S, serving
+from fake_engine import BUG, HANG, LOSSES, POSITIONS, SLOW, FakeDecoder, following, text_of
+from fastapi.testclient import TestClient
+from serving import BASELINE, LIMITS, PATIENCE_S, serving
+
+from common.errors import LabError
+from experiments.serving.app import make_app
+from experiments.serving.line import Line
+from experiments.serving.metrics import Metrics
+from experiments.serving.models import ServedModels
+from experiments.serving.settings import Settings
 
 PROMPT = [3, 1, 4]
+PATH, JSON = "/v1/completions", {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +90,11 @@ GOOD = {"model": "fake", "prompt": [1]}
 WRONG = {  # body of /v1/completions: status and `param` of the answer
     "not JSON": ("{", 400, None),
     "not an object": ([1], 422, None),
-    "no prompt": ({"model": "fake"}, 422, "prompt"),
     "no model": ({"prompt": [1]}, 422, "model"),
     "unknown model": (GOOD | {"model": "gpt-7"}, 404, "model"),
     "unknown variant": (GOOD | {"model": "fake:vec129"}, 404, "model"),
     "empty prompt": (GOOD | {"prompt": []}, 422, "prompt"),
     "five stop strings": (GOOD | {"stop": list("abcde")}, 422, "stop"),
-    "biases": (GOOD | {"logit_bias": {"1": 100}}, 422, "logit_bias"),
     "NaN": ('{"model": "fake", "prompt": [1], "temperature": NaN}', 422, "temperature"),
     "half a character": ('{"model": "fake", "prompt": "\\ud800"}', 422, "prompt"),
     "deep": ('{"model": ' + "[" * 9000, 400, None),
@@ -97,7 +105,7 @@ WRONG = {  # body of /v1/completions: status and `param` of the answer
 @pytest.mark.parametrize(("body", "status", "param"), WRONG.values(), ids=WRONG)
 def test_a_wrong_body_is_answered_in_openais_error_json(server, body, status, param):
     text = body if isinstance(body, str) else json.dumps(body)
-    answer = server.http.post("/v1/completions", content=text, headers={"Content-Type": "application/json"})
+    answer = server.http.post(PATH, content=text, headers=JSON)
     assert answer.status_code == status, answer.text
     error = answer.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}
@@ -108,22 +116,26 @@ def test_a_wrong_body_is_answered_in_openais_error_json(server, body, status, pa
 
 JUNK = (None, True, -1, 0, 2**70, 1.5, 1e308, float("nan"), float("inf"), "", "x", "\ud800", [], [[]], {}, {"a": [1]})
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "chat_template_kwargs": {}}
+NAMES = ("temperature", "top_p", "top_k", "seed", "stream", "stream_options", "n", "tools", "logit_bias", "magic")
 
 
-def test_any_value_of_any_field_is_answered_or_refused(server, seed):
-    chance, restarts = random.Random(seed), server.metric("lab_worker_restarts_total")
-    for _ in range(100):
-        path, own = chance.choice((("/v1/completions", {"prompt": [1, 2]}), ("/v1/chat/completions", CHAT)))
+def test_any_value_of_any_field_is_answered_or_refused_by_its_name(server, seed):
+    chance = random.Random(seed)
+    for _ in range(200):
+        path, own = chance.choice(((PATH, {"prompt": [1, 2]}), ("/v1/chat/completions", CHAT)))
         body = {"model": "fake:vec128", "max_tokens": 2, "knobs": {"l1": "default"}, "stop": ["zz"], **own}
-        fields = (*body, "temperature", "top_p", "top_k", "seed", "stream", "stream_options", "n", "user", "logit_bias")
-        for name in chance.sample(fields, chance.randint(1, 2)):
-            inner = isinstance(body.get(name), dict) and body[name] and chance.random() < 0.5
-            junk = chance.choice(JUNK)
-            body[name] = dict.fromkeys(body[name], junk) if inner else junk
-        answer = server.http.post(path, content=json.dumps(body), headers={"Content-Type": "application/json"})
+        name, junk = chance.choice((*body, *NAMES)), chance.choice(JUNK)
+        inner = isinstance(body.get(name), dict) and body[name] and chance.random() < 0.5
+        body[name] = dict.fromkeys(body[name], junk) if inner else junk
+        answer = server.http.post(path, content=json.dumps(body), headers=JSON)
         assert answer.status_code in (200, 404, 422), (body, answer.text)
-        assert answer.status_code == 200 or set(answer.json()["error"]) == {"message", "type", "param", "code"}
-    assert server.metric("lab_worker_restarts_total") == restarts
+        if answer.status_code != 200:
+            error = answer.json()["error"]
+            assert set(error) == {"message", "type", "param", "code"}
+            assert error["param"].split(".")[0].split("[")[0] == name, (body, error)
+            assert error["code"] != "invalid" or error["message"].startswith(f"{error['param']}: ")
+            assert "\n" not in error["message"]
+    assert server.ids(PROMPT, 2) == following(PROMPT, 2), "the server lives on"
 
 
 def test_wrong_paths_and_methods_are_answered_so_too(server):
@@ -133,7 +145,7 @@ def test_wrong_paths_and_methods_are_answered_so_too(server):
 
 
 def test_a_text_without_a_tokenizer_is_refused_with_the_remedy():
-    with serving({"mute": True}) as server:
+    with serving(partial(FakeDecoder, mute=True)) as server:
         with pytest.raises(openai.UnprocessableEntityError, match="send the prompt as token ids"):
             server.openai.completions.create(model="fake", prompt="hi")
         assert server.ids(PROMPT, 3) == following(PROMPT, 3)
@@ -169,7 +181,6 @@ def test_one_at_a_time_and_a_bounded_queue():
         second.join(PATIENCE_S)
         assert waiting == [following(PROMPT, 3)]
         assert server.metric("lab_left_total") == 1
-        assert server.metric("lab_worker_restarts_total") == 0
 
 
 def test_a_deadline_holds_in_the_queue_and_in_an_answer():
@@ -180,41 +191,40 @@ def test_a_deadline_holds_in_the_queue_and_in_an_answer():
         body = GOOD | {"prompt": [1, SLOW], "max_tokens": 200}
         with pytest.raises(openai.APIError, match=r"not finished within 0\.5 s"):
             list(server.openai.completions.create(**body, stream=True))
-        assert server.patiently(PROMPT, 3) == following(PROMPT, 3)
-        assert server.metric("lab_worker_restarts_total") == 0, "the worker stopped by itself"
+        server.settled("lab_left_total", 2)  # and the device stops
 
 
-@pytest.mark.parametrize("what", [CRASH, HANG, BUG])
-def test_a_worker_that_fails_costs_one_request(server, what):
-    before = server.metric("lab_worker_restarts_total")
-    with pytest.raises(openai.InternalServerError) as failed:
-        server.ids([1, what], 3)
-    assert failed.value.status_code == 503
-    assert failed.value.body["code"] == "worker_failed"
-    assert server.ids(PROMPT, 4) == following(PROMPT, 4)
-    assert server.metric("lab_worker_restarts_total") == before + 1
-    assert server.http.get("/health").status_code == 200
+def lose(what, cause):
+    """Let a server run into a loss of its device while another request waits."""
+    with ThreadPoolExecutor() as clients, serving() as server:
+        stream = server.openai.completions.create(**GOOD | {"prompt": [1, SLOW], "max_tokens": 200}, stream=True)
+        next(iter(stream))
+        failing = clients.submit(server.ids, [1, what], 3)
+        server.settled("lab_queue_waiting", 1)
+        waiting = clients.submit(server.ids, PROMPT, 3)
+        server.settled("lab_queue_waiting", 2)
+        stream.close()
+        assert (failing.exception().status_code, failing.exception().body["code"]) == (503, "device_lost")
+        assert cause in str(failing.exception())
+        assert (waiting.exception().status_code, waiting.exception().body["code"]) == (503, "server_ending")
 
 
-def test_a_worker_that_does_not_react_is_killed():
-    with serving(deadline_s=1.0, cancel_s=0.1) as server:
-        with pytest.raises(openai.InternalServerError, match="not finished"):
-            server.ids([1, DEAF], 250)
-        server.settled("lab_worker_restarts_total", 1)
-        assert server.patiently(PROMPT, 4) == following(PROMPT, 4)
+@pytest.mark.parametrize("what", LOSSES)
+def test_a_device_that_is_lost_ends_the_server_and_says_why(what, capfd):
+    cause = "ZeroDivisionError in the server" if what == BUG else str(LOSSES[what])
+    with pytest.raises(LabError, match=cause):
+        lose(what, cause)
+    assert ("Traceback" in capfd.readouterr().err) == (what == BUG)
 
 
-def test_a_worker_that_is_killed_is_replaced():
-    others = children(os.getpid())
-    with serving() as server:
-        assert server.ids(PROMPT, 4) == following(PROMPT, 4)
-        (worker,) = set(children(os.getpid())) - set(others)
-        os.kill(worker, signal.SIGKILL)
-        server.settled("lab_worker_restarts_total", 1)  # without a request for it
-        assert server.http.get("/health").status_code == 200
-        assert server.ids(PROMPT, 4) == following(PROMPT, 4)
-        assert worker not in children(os.getpid())
-    assert children(os.getpid()) == others, "no worker outlives its server"
+def test_a_line_without_a_device_is_not_healthy():
+    settings, metrics = Settings(**LIMITS), Metrics()
+    line = Line(settings, metrics)
+    app = make_app(line, FakeDecoder(), ServedModels("fake", BASELINE), settings, metrics)
+    health = partial(TestClient(app, base_url="http://127.0.0.1").get, "/health")
+    assert health().status_code == 200
+    line.lost = LOSSES[HANG]
+    assert health().status_code == 503
 
 
 def test_the_end_of_the_server_is_said_to_those_who_wait():
@@ -225,4 +235,48 @@ def test_the_end_of_the_server_is_said_to_those_who_wait():
         server.end()
         with pytest.raises(openai.APIError, match="the server ends") as ended:
             list(stream)
-        assert ended.value.code == "server_ending", "no worker has failed"
+        assert ended.value.code == "server_ending"
+
+
+@pytest.fixture
+def connection(server):
+    with closing(HTTPConnection(server.address.removeprefix("http://"), timeout=PATIENCE_S)) as made:
+        yield made
+
+
+def check_error(connection, status, code):
+    answer = connection.getresponse()
+    error = json.loads(answer.read())["error"]
+    assert (answer.status, error["code"]) == (status, code)
+    assert set(error) == {"message", "type", "param", "code"}
+
+
+def test_a_client_that_sends_too_much_reads_why_and_goes_on(connection):
+    """The body is longer than what the socket's buffers hold, so that closing the connection would be noticed."""
+    long = b"x" * 30_000_000
+    connection.request("POST", PATH, long, JSON)
+    check_error(connection, 413, "too_long")
+    chunked = JSON | {"Transfer-Encoding": "chunked"}
+    for headers in (chunked, chunked | {"Content-Length": "5"}):  # a proxy in front may take the other length
+        connection.request("POST", PATH, b"%x\r\n%s\r\n0\r\n\r\n" % (len(long), long), headers)
+        check_error(connection, 411, "length")
+    body = GOOD | {"prompt": PROMPT, "max_tokens": 5, "return_token_ids": True}
+    connection.request("POST", PATH, json.dumps(body), JSON)
+    assert json.load(connection.getresponse())["choices"][0]["token_ids"] == following(PROMPT, 5)
+
+
+def test_a_body_that_a_client_only_offers_is_refused_before_it_comes(connection):
+    length = str(2000 * LIMITS["body_kb"])
+    connection.request("POST", PATH, headers=JSON | {"Content-Length": length, "Expect": "100-continue"})
+    check_error(connection, 413, "too_long")
+
+
+def test_websockets_are_no_way_in(connection):
+    key = {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version": "13"}
+    connection.request("GET", "/x", headers=key | {"Connection": "Upgrade", "Upgrade": "websocket"})
+    check_error(connection, 404, "not_found")
+
+
+def test_a_load_balancer_may_ask_for_the_head_alone(server):
+    answer = server.http.head("/health")
+    assert (answer.status_code, answer.content) == (200, b"")

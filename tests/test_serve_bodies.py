@@ -2,13 +2,14 @@
 
 import json
 import typing
+from functools import partial
 
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra `serve`")
 pytest.importorskip("openai", reason="needs the extra `dev`")
 
-from fake_engine import POSITIONS, VOCAB, following
+from fake_engine import POSITIONS, VOCAB, FakeDecoder, following
 from openai.types.chat import ChatCompletionMessage, completion_create_params
 from openai.types.chat.chat_completion_assistant_message_param import ChatCompletionAssistantMessageParam
 from openai.types.completion_create_params import CompletionCreateParamsBase
@@ -51,8 +52,9 @@ WRONG = {  # the path, what is wrong in the body, `param`, and a part of the mes
         "valid string, or should be a valid list",
     ),
     "another role": (CHAT, third(role="critic"), "messages[3].role", "'developer'"),
-    "an unknown field of a message": (CHAT, third(images=["x"]), "messages[3].images", "not known"),
+    "an unknown field of a message": (CHAT, third(images=["x"]), "messages[3].images", "not served here"),
     "a name": (CHAT, third(name="me"), "messages[3].name", "leave it out"),
+    "an effort": (CHAT, {"reasoning_effort": "low"}, "reasoning_effort", "leave it out"),
     "calls of tools": (CHAT, third(role="assistant", content=None, tool_calls=[CALL]), "messages[3].tool_calls", TOOLS),
     "a call": (
         CHAT,
@@ -66,7 +68,7 @@ WRONG = {  # the path, what is wrong in the body, `param`, and a part of the mes
         CHAT,
         third(content=[{"type": "text", "text": "x", "cache_control": {}}]),
         "messages[3].content[0].cache_control",
-        "not known",
+        "not served here",
     ),
     "a message that is none": (CHAT, {"messages": [HELLO, "x"]}, "messages[1]", "should be an object"),
     "no message": (CHAT, {"messages": []}, "messages", "at least 1"),
@@ -76,23 +78,22 @@ WRONG = {  # the path, what is wrong in the body, `param`, and a part of the mes
     "a number in quotes": (TEXT, {"max_tokens": "2"}, "max_tokens", "integer"),
     "true for a number": (TEXT, {"temperature": True}, "temperature", "number"),
     "1 for true": (TEXT, {"stream": 1}, "stream", "boolean"),
-    "true for one answer": (TEXT, {"n": True}, "n", "only 1"),
+    "true for one answer": (TEXT, {"n": True}, "n", "not served here"),
     "true for a token": (TEXT, {"prompt": [5, True]}, "prompt[1]", "integer"),
     "a negative token": (TEXT, {"prompt": [5, 6, -1]}, "prompt[2]", "greater than or equal to 0"),
     "half a token": (TEXT, {"prompt": [1.5, 2]}, "prompt[0]", "integer"),
     "two prompts": (TEXT, {"prompt": ["a", "b"]}, "prompt", "one prompt"),
     "a prompt of another type": (TEXT, {"prompt": 5}, "prompt", "string, or should be a valid list"),
     "no prompt": (TEXT, {"prompt": None}, "prompt", "string"),
-    "a temperature that is too low": (TEXT, {"temperature": 0.0005}, "temperature", "0.001 to 2"),
+    "a temperature that is too low": (TEXT, {"temperature": 0.0005}, "temperature", "not a number in 0.001.."),
     "a temperature that is too high": (TEXT, {"temperature": 2.1}, "temperature", "less than or equal to 2"),
     "a penalty that is too low": (TEXT, {"repetition_penalty": 0.001}, "repetition_penalty", "0.01"),
-    "an unknown option of streams": (TEXT, {"stream_options": {"x": 1}}, "stream_options.x", "not known"),
-    "null for an unknown field": (TEXT, {"magic": None}, "magic", "not known"),
-    "an unknown field with a strange name": (TEXT, {"a\nb" * 90: 1}, '"' + r"a\nb" * 20 + '"', "not known"),
+    "an unknown option of streams": (TEXT, {"stream_options": {"x": 1}}, "stream_options.x", "not served here"),
+    "an unknown field with a strange name": (TEXT, {"a\nb" * 90: 1}, '"' + r"a\nb" * 20 + '"', "not served here"),
     "half a character in a name": (TEXT, {"a\ud800": 1}, None, "a name has half of a surrogate pair"),
     "a knob of another type": (TEXT, {"knobs": {"l1": 1.5}}, "knobs.l1", "valid integer, or should be a valid string"),
     "half a character": (CHAT, third(content="\ud800"), "messages[3].content", "has half of a surrogate pair"),
-    "JSON": (CHAT, {"response_format": {"type": "json_object"}}, "response_format", 'only {"type": "text"}'),
+    "JSON": (CHAT, {"response_format": {"type": "json_object"}}, "response_format", "not served here"),
     "tools": (CHAT, {"tools": [{"type": "function"}]}, "tools", TOOLS),
     "a tool that must be called": (CHAT, {"tool_choice": "required"}, "tool_choice", TOOLS),
     "fewer tokens than none": (TEXT, {"max_tokens": -2}, "max_tokens", "greater than or equal to 1"),
@@ -100,7 +101,12 @@ WRONG = {  # the path, what is wrong in the body, `param`, and a part of the mes
     "-1.0 for none": (TEXT, {"seed": -1.0}, "seed", "integer"),
     "-1 where 0 means none": (TEXT, {"temperature": -1}, "temperature", "greater than or equal to 0"),
     "a number with 400 digits": (TEXT, {"temperature": 10**400}, "temperature", "number"),
-    "an id beyond the vocabulary": (TEXT, {"prompt": [1, VOCAB]}, "prompt[1]", f"0..{VOCAB - 1}"),
+    "an id beyond the vocabulary": (
+        TEXT,
+        {"prompt": [1, VOCAB]},
+        "prompt",
+        f"id {VOCAB} is not in 0..{VOCAB - 1}",
+    ),
     "a knob that the variant has not": (TEXT, {"knobs": {"ratio": "2:6"}}, "knobs", "takes no knob ratio"),
 }
 
@@ -214,11 +220,15 @@ def test_a_seed_is_fresh_unless_given_and_is_told(server):
 
 
 @pytest.mark.parametrize("given", [{}, {"seed": -1}])
-def test_the_engine_gets_the_seed_that_is_told(given):
-    from experiments.serving.schema import CompletionBody, job_of
+def test_the_engine_gets_the_seed_that_is_told(given, monkeypatch):
+    from fake_engine import FakeEngine
 
-    fresh = CompletionBody(model="fake", prompt=[1], **given)
-    assert job_of(fresh, "baseline")["sampling"]["seed"] == fresh.seed >= 0
+    from experiments.serving.schema import CompletionBody
+
+    fresh, seen = CompletionBody(model="fake", prompt=[1], **given), []
+    monkeypatch.setattr(FakeEngine, "stream", lambda self, request, cancelled: seen.append(request) or [])
+    list(FakeDecoder().answer(fresh, "baseline", lambda: False))
+    assert seen[0].sampling.seed == fresh.seed >= 0
     assert CompletionBody(model="fake", prompt=[1], **given).seed != fresh.seed
 
 
@@ -248,7 +258,7 @@ def test_chunks_say_null_until_the_usage_is_known(server):
 
 
 def test_a_model_that_cannot_chat_says_which_path_can():
-    with serving({"mute": True, "about": {"chat": False}}) as mute:
+    with serving(partial(FakeDecoder, mute=True)) as mute:
         status, answer = post(mute, CHAT, GOOD[CHAT])
         assert (status, answer["error"]["param"]) == (422, "messages")
         assert "use /v1/completions" in answer["error"]["message"]

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from functools import partial
 
 import pytest
 
@@ -10,7 +11,7 @@ pytest.importorskip("playwright", reason="needs the extra `dev`")
 if not (CHROMIUM := shutil.which("chromium") or shutil.which("google-chrome")):
     pytest.skip("needs a Chromium on the PATH", allow_module_level=True)
 
-from fake_engine import SLOW, following, text_of
+from fake_engine import SLOW, FakeDecoder, following, text_of
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from serving import Running, serving
 
@@ -64,7 +65,6 @@ def test_a_chat_by_keyboard_alone(browser, server: Running, width):
     first = answer_to("hi", count=64)
     expect(answers.nth(0)).to_have_text(first, use_inner_text=False)
     expect(page.locator("#rate")).to_have_text("1000.0")
-    expect(page.locator("#ceiling")).to_have_text("Ceiling not known of a formula")
     expect(page.locator("#last")).to_contain_text("64 tokens after 2")
 
     page.locator("#variant").focus()
@@ -79,8 +79,8 @@ def test_a_chat_by_keyboard_alone(browser, server: Running, width):
 
     page.locator("#trace").press("Enter")
     expect(page.locator("#stages svg text")).to_have_text(["embed", "qkv", "attention"])
-    expect(page.locator("#stages rect.work")).to_have_count(6)
-    expect(page.locator("#stages")).to_contain_text("These are not times.")
+    expect(page.locator("#stages rect.work")).to_have_count(7)
+    expect(page.locator("#stages")).to_contain_text("On a CPU blocks take turns")
     expect(page.locator("#stages")).to_contain_text("vec128, fake, position 132")  # where the last token is
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the screen"
     assert {re.sub(r"(?<=\d)/.*", "", url) for url in loaded} == {server.address}, "nothing comes from elsewhere"
@@ -193,41 +193,11 @@ def test_temperature_seed_and_system_prompt_are_asked_for_and_kept(browser, serv
     page.close()
 
 
-KEPT = ["{", "[]", "null", "3", '{"turns": 3, "knobs": [], "tokens": "x"}', '{"turns": [{"role": "user"}, null]}']
-
-
-def test_what_was_kept_wrongly_is_left_out(browser, server: Running):
-    page, loaded = opened(browser, server.address, 1280)
-    for kept in KEPT:
-        page.evaluate("kept => sessionStorage.setItem('lab-state', kept)", kept)
-        page.reload()
-        expect(page.locator("#about")).to_have_text("fake on ptx, 256 positions")
-        expect(page.locator("#tokens")).to_have_value("64")
-        expect(page.locator("#log li")).to_have_count(0)
-    assert not [line for line in loaded if line.startswith("error")]
-    page.close()
-
-
-def test_a_question_that_was_left_before_its_answer_is_in_the_box_again(browser, server: Running):
-    page, _ = opened(browser, server.address, 1280)
-    turns = [{"role": "user", "text": "hi"}, {"role": "assistant", "text": "", "note": "interrupted"}]
-    page.evaluate("kept => sessionStorage.setItem('lab-state', JSON.stringify(kept))", {"turns": turns})
-    page.reload()
-    expect(page.locator("#say")).to_have_value("hi")
-    expect(page.locator("#log li")).to_have_count(0)
-    page.close()
-
-
-def test_where_the_ceiling_is_known_the_rate_stands_beside_it_and_stages_show_times(browser):
-    with serving({"about": {"device": "cuda", "ceiling": 4e6, "why": ""}}) as server:
+def test_stages_show_times_where_there_are_times(browser):
+    with serving(partial(FakeDecoder, device="cuda")) as server:
         page = browser.new_page()
         page.set_default_timeout(PATIENCE_MS)
         page.goto(server.address)
-        expect(page.locator("#ceiling")).to_have_text(re.compile("^Ceiling 4000 tokens/s, by .* at position 0$"))
-        page.locator("#say").fill("hi")
-        page.locator("#say").press("Enter")
-        # 1000 bytes and 10 for each position: 4e6 / 1650 tokens/s; 1000 are 41 % of them
-        expect(page.locator("#ceiling")).to_have_text(re.compile("^Ceiling 2424 .* at position 65: 41 % of it$"))
         page.locator("#trace").click()
         expect(page.locator("#stages title").nth(1)).to_have_text("embed, block 1: work 0.4 us, waiting 0.6 us")
         widths = [float(one.get_attribute("width")) for one in page.locator("#stages .work, #stages .wait").all()[:3]]

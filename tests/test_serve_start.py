@@ -1,4 +1,4 @@
-"""Start of a server, what it refuses and warns of then, and the stages that its worker times."""
+"""Start of a server, what it refuses and warns of then, and the stages that it times."""
 
 import socket
 
@@ -13,18 +13,17 @@ from serving import LIMITS, serving
 from common.errors import LabError
 from experiments.run.timeline import Timeline
 from experiments.serve import main
+from experiments.serving.decoder import stage_times
 from experiments.serving.server import announce
 from experiments.serving.settings import Settings
-from experiments.serving.worker import stage_times
 
 
 def test_a_server_that_cannot_start_says_why(capsys):
-    with pytest.raises(LabError, match="no such weights"), serving({"refuse": True}):
+    def refuse():
+        raise LabError("no such weights", "give others")
+
+    with pytest.raises(LabError, match="no such weights"), serving(refuse):
         pass
-    sleeper = ("timeit", "-n1", "-r1", "import time; print('no JSON', flush=True); time.sleep(600)")
-    for worker, why in ((sleeper, "a line that is no JSON"), (("no_such_module",), "exit code 1")):
-        with pytest.raises(LabError, match=f"ended before it was ready: {why}; "), serving(worker=worker):
-            pass
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(LabError, match=f"port={port} cannot be taken"), serving(port=port):

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from reprlib import repr as short
 from typing import Any
 
 from torch import Tensor
@@ -12,8 +11,6 @@ from common.devices.protocol import Session
 from common.errors import LabError
 from common.model.layout import Layout
 from common.stacks.stack import Stack
-from experiments.generation.drafts import verifying
-from experiments.generation.options import read_draft
 from experiments.generation.request import Piece, Request, Sampling, Stats
 from experiments.generation.sampling import needed, source, write_settings
 from experiments.generation.text import Answer
@@ -29,22 +26,18 @@ NO_LOGITS = -1  # the sampler's token where there are none
 class Engine:
     """Decodes requests one after another with one stack. The common prefix of a prompt and the KV cache is kept.
 
-    stop_ids: end-of-sequence ids of the checkpoint. draft: as `read_draft` takes it; every stack then verifies drafts.
-    Close it after use. Raises LabError for weights that do not load, and for a stack that does not compile or cannot
-    take drafts; `stream` and `use`, after `close`.
+    stop_ids: end-of-sequence ids of the checkpoint. Close it after use. Raises LabError for weights that do not load,
+    and for a stack that does not compile; `stream` and `use`, after `close`.
     """
 
-    def __init__(self, setup: Setup, stack: Stack, draft: int | str | None = None) -> None:
-        if not (isinstance(setup, Setup) and isinstance(stack, Stack)):
-            raise LabError("an engine is made of a lab and a stack", "Engine(lab, lab.stack(NAME).stack)")
-        self.draft = read_draft(draft)
+    def __init__(self, setup: Setup, stack: Stack) -> None:
         self.setup, self.model = setup, setup.model
         folder = setup.packed.folder
         self.tokenizer: Any | None = load_tokenizer(folder) if has_tokenizer(folder) else None
         self.stop_ids = stop_ids(folder)
         self._ids: list[int] = []  # ids by position; all but the last one have entries in the KV cache
         self._stats: Stats | None = None
-        self.stack, self._layout = LabStack(setup, verifying(setup, stack, self.draft)).compile(), Layout(self.model)
+        self.stack, self._layout = LabStack(setup, stack).compile(), Layout(self.model)
         self.session = self._open(self.stack.program, setup.config.blocks)
         self.session.reset([0], 0)
         self._requests, self._closed = 0, False
@@ -64,10 +57,13 @@ class Engine:
         """Tokens that one step decodes if all its drafts are right."""
         return self.stack.source.tokens_per_step
 
-    def use(self, variant: str, knobs: Mapping[str, Any] | None = None) -> None:
-        """Decode with another stack from now on, over the same KV cache. Raises LabError; the stack then stays."""
+    def use(self, named: str | Sequence[str], knobs: Mapping[str, Any] | None = None) -> None:
+        """Decode with another stack from now on, over the same KV cache. named, knobs: as for `Setup.choose`.
+
+        Raises LabError; the old stack then stays.
+        """
         self._check_open()
-        chosen = verifying(self.setup, self.setup.choose(variant, knobs or {}), self.draft)
+        chosen = self.setup.choose(named, knobs or {})
         if chosen == self.stack.stack:
             return
         stack = LabStack(self.setup, chosen).compile()
@@ -83,10 +79,6 @@ class Engine:
         stop strings without a tokenizer; later, if another answer has begun and taken the KV cache.
         """
         self._check_open()
-        if not isinstance(request, Request):
-            raise LabError(f"{short(request)} is not a Request", "give Request(ids=(1, 2, 3), max_tokens=8)")
-        if not callable(cancelled):
-            raise LabError(f"cancelled={short(cancelled)} is no function", "give cancelled=lambda: False")
         request.check(self.model, self.positions)
         if request.stop_strings and not self.tokenizer:
             raise LabError("stop strings need a tokenizer, and these weights have none", "leave stop_strings out")

@@ -7,8 +7,8 @@ from common.config.resolve import check_ids
 from common.errors import LabError
 from common.model.shapes import Model
 
-COLDEST, HOTTEST = 1e-3, 1e3  # temperatures; below, the exponents of two logits would be equal in fp32
-LARGEST_PENALTY = 100.0
+COLDEST, HOTTEST = 0.001, 1000  # temperatures; below, the exponents of two logits would be equal in fp32
+LARGEST_PENALTY, LEAST_TOP_P = 100, 2**-64  # the kernel has top_p as a share of 2^64
 SAMPLING_SEEDS = 2**63
 
 
@@ -31,30 +31,24 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("temperature", COLDEST, HOTTEST),
-            ("top_p", 0.0, 1.0),
-            ("repetition_penalty", 1 / LARGEST_PENALTY, LARGEST_PENALTY),
+        real, whole = (int, float), (int,)  # types, of which bool is none
+        for name, kinds, low, high in (
+            ("temperature", real, COLDEST if self.temperature else 0, HOTTEST),
+            ("top_p", real, LEAST_TOP_P, 1),
+            ("repetition_penalty", real, 1 / LARGEST_PENALTY, LARGEST_PENALTY),
+            ("top_k", whole, 0, 2**31 - 1),
+            ("seed", whole, 0, SAMPLING_SEEDS - 1),
         ):
             value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            zero = name == "temperature" and value == 0
-            if not (number and (zero or low < value <= high or value == low > 0)):
-                also = ", or 0 for the largest logit" if name == "temperature" else ""
-                span = "above 0 and at most 1" if not low else f"in {low:g}..{high:g}"
-                raise LabError(f"{name}={short(value)} is not a number {span}", f"give {name}=X{also}")
-        for name, limit in (("top_k", 2**31), ("seed", SAMPLING_SEEDS)):
-            value = getattr(self, name)
-            if type(value) is not int or not 0 <= value < limit:
-                raise LabError(f"{name}={short(value)} is not a whole number in 0..{limit - 1}", f"give {name}=N")
+            if type(value) not in kinds or not low <= value <= high:
+                kind, also = "whole number" if kinds == whole else "number", ", or 0 for the largest logit"
+                remedy = f"give {name}=X{also if name == 'temperature' else ''}"
+                raise LabError(f"{name}={short(value)} is not a {kind} in {low}..{high}", remedy)
 
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt, and where its answer ends: after max_tokens, with one of stop_ids, or before one of stop_strings.
-
-    Raises LabError for a part of another type.
-    """
+    """A prompt, and where its answer ends: after max_tokens, with one of stop_ids, or before one of stop_strings."""
 
     ids: tuple[int, ...]
     max_tokens: int
@@ -62,42 +56,24 @@ class Request:
     stop_ids: frozenset[int] = frozenset()
     stop_strings: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        for name, kinds, kind, example in (
-            ("ids", tuple | list, int, "(1, 2, 3)"),
-            ("stop_ids", frozenset | set | tuple | list, int, "frozenset({2})"),
-            ("stop_strings", tuple | list, str, '("a",)'),  # not a single text: its items are letters
-        ):
-            items = getattr(self, name)
-            wrong = [items]
-            if isinstance(items, kinds):
-                wrong = [one for one in items if not isinstance(one, kind) or type(one) is bool or one == ""]
-            if wrong:
-                raise LabError(f"{name}: {short(wrong[0])} does not belong there", f"give {name}={example}")
-        if not isinstance(self.sampling, Sampling):
-            raise LabError(f"sampling={short(self.sampling)} is not a Sampling", "give Sampling(temperature=0.7)")
-        if type(self.max_tokens) is not int or self.max_tokens < 1:
-            cause = f"max_tokens={short(self.max_tokens)} is not a whole number of at least 1"
-            raise LabError(cause, "give max_tokens=N")
-
     def check(self, model: Model, positions: int | None = None) -> None:
-        """Raise LabError for ids that are not in the vocabulary, and for more than the KV cache holds.
+        """Raise LabError for no ids, ids that are not in the vocabulary, and more than the KV cache holds.
 
         positions: of the cache for prompt and answer; None: all. The last token is chosen but not decoded, so it needs
         no place.
         """
         positions = model.positions if positions is None else positions
-        if not self.ids:
-            raise LabError("the prompt has no token", "give at least one")
+        if not self.ids or self.max_tokens < 1:
+            raise LabError("the prompt or the answer has no token", "give both at least one")
         check_ids(self.ids, model, "prompt_ids")
         prompt, needed = len(self.ids), len(self.ids) + self.max_tokens - 1
         if needed > positions:
             drafts, room = model.positions - positions, positions - prompt + 1
-            shorter = f"lower max_tokens to at most {room}" if room > 0 else "shorten the prompt"
             raise LabError(
                 f"a prompt of {prompt} and max_tokens={self.max_tokens} need {needed} positions of {positions}"
                 + (f", besides {drafts} for drafts" if drafts else ""),
-                f"{shorter}, or give model.positions={needed + drafts} if the checkpoint allows it",
+                (f"lower max_tokens to at most {room}" if room > 0 else "shorten the prompt")
+                + f", or give model.positions={needed + drafts} if the checkpoint allows it",
             )
 
 

@@ -11,6 +11,7 @@ from common.model.families import FAMILIES
 from common.model.hf_config import read_json
 
 FILES = ("tokenizer.json", "vocab.json")
+INSTEAD = "give prompt_ids=[1,2,3]"
 
 
 def stop_ids(folder: Path | None) -> frozenset[int]:
@@ -34,22 +35,22 @@ def has_tokenizer(folder: Path | None) -> bool:
     return folder is not None and any((folder / name).is_file() for name in FILES)
 
 
-def load_tokenizer(folder: Path | None, instead: str = "give prompt_ids=[1,2,3]") -> Any:
-    """The checkpoint's own tokenizer. Raises LabError if there is none. instead: what to do then."""
+def load_tokenizer(folder: Path | None) -> Any:
+    """The checkpoint's own tokenizer. Raises LabError if there is none."""
     if folder is None:
-        raise LabError("synthetic weights have no tokenizer", instead)
+        raise LabError("synthetic weights have no tokenizer", INSTEAD)
     try:
         from transformers import AutoConfig, AutoTokenizer
     except ImportError:
-        raise LabError("text needs transformers", f"pip install -e '.[hf]', or {instead}") from None
+        raise LabError("text needs transformers", f"pip install -e '.[hf]', or {INSTEAD}") from None
     if not has_tokenizer(folder):
-        raise LabError(f"{folder} has no tokenizer", instead)
+        raise LabError(f"{folder} has no tokenizer", INSTEAD)
     kind = read_json(folder / CONFIG).get("model_type") if (folder / CONFIG).exists() else None
     try:  # the lab has read config.json, and takes numbers for which transformers wants another type
         config = AutoConfig.for_model(kind if kind in [*FAMILIES] else "qwen3")
         return AutoTokenizer.from_pretrained(folder, config=config, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # any type: the files may hold anything
-        raise LabError(f"no tokenizer loads from {folder}: {_first_line(error)}", instead) from None
+        raise LabError(f"no tokenizer loads from {folder}: {_first_line(error)}", INSTEAD) from None
 
 
 def encode(tokenizer: Any, text: str, special: bool = True) -> tuple[int, ...]:
@@ -64,15 +65,10 @@ def encode(tokenizer: Any, text: str, special: bool = True) -> tuple[int, ...]:
 def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], thinking: bool) -> str:
     """`messages` by the checkpoint's own chat template, up to where the assistant's answer begins.
 
-    Raises LabError without a template, for an item that is no message, and for messages that the template refuses.
+    Raises LabError without a template, and for messages that the template refuses.
     """
     if not getattr(tokenizer, "chat_template", None):
-        raise LabError(
-            "the checkpoint's tokenizer has no chat template", "use experiments.generate, or a checkpoint made to chat"
-        )
-    for message in messages if isinstance(messages, list | tuple) else [messages]:
-        if not (isinstance(message, Mapping) and all(isinstance(message.get(key), str) for key in ("role", "content"))):
-            raise LabError(f"{short(message)} is no message", 'give [{"role": "user", "content": "TEXT"}]')
+        raise LabError("the checkpoint's tokenizer has no chat template", "use a checkpoint made to chat")
     try:
         return tokenizer.apply_chat_template(
             [dict(message) for message in messages],
@@ -81,9 +77,8 @@ def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], thinking: b
             enable_thinking=thinking,
         )
     except Exception as error:  # the template is code of the checkpoint
-        raise LabError(
-            f"the chat template refuses the messages: {_first_line(error)}", "give them as it wants them"
-        ) from None
+        cause = f"the chat template refuses the messages: {_first_line(error)}"
+        raise LabError(cause, "give them as it wants them") from None
 
 
 def _first_line(error: Exception) -> str:

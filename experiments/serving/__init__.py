@@ -1,1 +1,1 @@
-"""OpenAI-compatible server: an HTTP application, a queue, and the worker process that holds the engine."""
+"""OpenAI-compatible server: an HTTP application, a line of requests, and the engine that answers them."""

@@ -1,17 +1,22 @@
 """Errors of the server, each answered as OpenAI's error JSON."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from common.errors import Crashed, Hung, LabError, OutOfMemory
+
 INVALID, SERVER = "invalid_request_error", "server_error"
 LONGEST = 60  # characters of a name that is shown
+NO_TOOLS = "this server has no tools"
+TOOLS = {"function_call", "functions", "tool_call_id", "tool_calls", "tool_choice", "tools"}
 CAUSES = {
-    "extra_forbidden": "is not known to this server; leave it out",
+    "extra_forbidden": "is not served here; leave it out",
     "missing": "is required",
     "model_type": "should be an object",
     "model_attributes_type": "should be an object",
@@ -41,6 +46,17 @@ class ApiError(Exception):
         return JSONResponse(self.content, self.status, self.headers)
 
 
+@contextmanager
+def refused(field: str | None) -> Iterator[None]:
+    """Answer a refusal of the lab inside, and name the field that it comes from; the loss of the device passes."""
+    try:
+        yield
+    except (Hung, Crashed, OutOfMemory):
+        raise
+    except LabError as error:
+        raise ApiError(422, str(error), "refused", param=field) from None
+
+
 async def respond(request: object, error: Exception) -> JSONResponse:
     """The answer to a request that raised `error`."""
     if isinstance(error, RequestValidationError):
@@ -62,6 +78,7 @@ def _invalid(errors: Any, body: Any) -> ApiError:
     """
     if errors[0]["type"] == "json_invalid":
         return ApiError(400, "the body is not JSON", "json")
+    errors = sorted(errors, key=lambda error: NO_TOOLS not in _cause(error))  # before a content that is null for them
     places = [_place(error, body) for error in errors]
     place = max((place for place in places if place[: len(places[0])] == places[0]), key=len)
     shown = "".join(f"[{part}]" if isinstance(part, int) else f".{_name(part)}" for part in place).lstrip(".")
@@ -86,6 +103,8 @@ def _place(error: Any, body: Any) -> tuple[str | int, ...]:
 
 
 def _cause(error: Any) -> str:
+    if error["type"] == "extra_forbidden" and error["loc"][-1] in TOOLS:
+        return f"{NO_TOOLS}; leave it out"
     return CAUSES.get(error["type"]) or error["msg"].removeprefix("Input ")
 
 

@@ -3,65 +3,44 @@
 Types are strict: true is no 1, and neither 2.5 nor "2" is an integer.
 """
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from secrets import randbelow
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic_core import PydanticCustomError
 
-from experiments.generation.request import COLDEST, LARGEST_PENALTY, SAMPLING_SEEDS, Sampling
+from experiments.generation.request import LARGEST_PENALTY, LEAST_TOP_P, SAMPLING_SEEDS, Sampling
+from experiments.serving.errors import NO_TOOLS
 
 HOTTEST = 2  # OpenAI's limit; the lab itself goes further
 NONE = -1  # users of llama.cpp, vLLM and Open WebUI send it: no limit, no seed
-NO_TOOLS = "this server has no tools"
 FRESH = 2**32  # fresh seeds are below it, so that JavaScript can hold them
 SAMPLING = {field.name for field in fields(Sampling)}
 
 
 class Strict(BaseModel):
-    """An object without unknown fields. Null for a field that may be absent means that it is."""
+    """An object without unknown fields. Null means that a field is absent, unless it is required.
+
+    idle: values by which OpenAI's fields that the lab has not ask for nothing; then they are absent, too.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    idle: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nulls(cls, given: Any) -> Any:
+    def _leave_out(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
-        return {name: value for name, value in given.items() if value is not None or name not in optional}
+        required = {name for name, field in cls.model_fields.items() if field.is_required()}
+        return {name: value for name, value in given.items() if name in required or not cls._asks_nothing(name, value)}
 
-
-class Only:
-    """Annotates a field that OpenAI has and the lab has not: it takes `values`, which ask for nothing.
-
-    why: the lab has not; else the values are named.
-    """
-
-    def __init__(self, *values: Any, why: str = "") -> None:
-        self._values, self._why = values, why
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        return {"enum": [None, *self._values]}
-
-    def _check(self, value: Any) -> Any:
-        if any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in self._values):
-            return value
-        why = self._why or f"only {' or '.join(map(json.dumps, self._values)) or 'null'} is taken here"
-        raise PydanticCustomError("only", "{why}; leave it out", {"why": why})
-
-
-def _warm(temperature: float) -> float:
-    if 0 < temperature < COLDEST:
-        limits = {"low": COLDEST, "high": HOTTEST}
-        raise PydanticCustomError("cold", "should be 0, for the most probable token, or {low} to {high}", limits)
-    return temperature
+    @classmethod
+    def _asks_nothing(cls, name: str, value: Any) -> bool:
+        same = (value == one and isinstance(value, bool) == isinstance(one, bool) for one in cls.idle.get(name, ()))
+        return value is None or any(same)
 
 
 def _one(prompt: Any) -> Any:
@@ -79,7 +58,7 @@ def _listed(stop: str | list[str]) -> list[str]:
 
 def _toolless(role: Any) -> Any:
     if role in ("tool", "function"):
-        raise PydanticCustomError("role", NO_TOOLS + "; leave its messages out")
+        raise PydanticCustomError("role", f"{NO_TOOLS}; leave its messages out")
     return role
 
 
@@ -98,11 +77,7 @@ Text = Annotated[str, Field(min_length=0)]  # with a limit, pydantic refuses hal
 Word = Annotated[Text, Field(min_length=1)]
 Words = Annotated[list[Word], Field(max_length=4)]
 Knobs = dict[Text, int | Text | list[int | Text]]
-Temperature = Annotated[float, Field(ge=0, le=HOTTEST), AfterValidator(_warm)]
 Prompt = Annotated[Text | Annotated[list[TokenId], Field(min_length=1)], BeforeValidator(_one)]
-Null = Annotated[Any, Only()]
-Calls = Annotated[Any, Only([], why=NO_TOOLS)]
-Choice = Annotated[Any, Only("none", "auto", why=NO_TOOLS)]
 
 
 class StreamOptions(Strict):
@@ -110,58 +85,44 @@ class StreamOptions(Strict):
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
-    include_obfuscation: Annotated[Any, Only(False)] = None
+    idle: ClassVar = {"include_obfuscation": (False,)}
 
 
-class Unserved(Strict):
-    """OpenAI's fields that the lab has not, each with the values that ask for nothing; labels may be any text."""
-
-    audio: Null = None
-    best_of: Annotated[Any, Only(1)] = None
-    echo: Annotated[Any, Only(False)] = None
-    frequency_penalty: Annotated[Any, Only(0)] = None
-    function_call: Choice = None
-    functions: Calls = None
-    logit_bias: Annotated[Any, Only({})] = None
-    logprobs: Annotated[Any, Only(False)] = None
-    metadata: Annotated[Any, Only({})] = None
-    modalities: Annotated[Any, Only(["text"])] = None
-    moderation: Null = None
-    n: Annotated[Any, Only(1)] = None
-    parallel_tool_calls: Annotated[Any, Only(True, False)] = None
-    prediction: Null = None
-    presence_penalty: Annotated[Any, Only(0)] = None
-    prompt_cache_key: Text | None = None
-    prompt_cache_options: Null = None
-    prompt_cache_retention: Null = None
-    reasoning_effort: Null = None
-    response_format: Annotated[Any, Only({"type": "text"})] = None
-    safety_identifier: Text | None = None
-    service_tier: Annotated[Any, Only("auto", "default")] = None
-    store: Annotated[Any, Only(False)] = None
-    suffix: Annotated[Any, Only("")] = None
-    tool_choice: Choice = None
-    tools: Calls = None
-    top_logprobs: Annotated[Any, Only(0)] = None
-    user: Text | None = None
-    verbosity: Null = None
-    web_search_options: Null = None
-
-
-class Body(Unserved):
+class Body(Strict):
     """Fields of both kinds of completion. The lab's own: top_k, repetition_penalty, knobs, return_token_ids."""
 
+    idle: ClassVar = {
+        **dict.fromkeys(("echo", "logprobs", "store"), (False,)),
+        **dict.fromkeys(("frequency_penalty", "presence_penalty", "top_logprobs"), (0,)),
+        **dict.fromkeys(("best_of", "n"), (1,)),
+        **dict.fromkeys(("logit_bias", "metadata"), ({},)),
+        **dict.fromkeys(("functions", "tools"), ([],)),
+        **dict.fromkeys(("function_call", "tool_choice"), ("none", "auto")),
+        "modalities": (["text"],),
+        "parallel_tool_calls": (True, False),
+        "response_format": ({"type": "text"},),
+        "service_tier": ("auto", "default"),
+        "suffix": ("",),
+    }
     model: Text
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
-    temperature: Temperature = 0.0  # as everywhere in the lab: greedy
-    top_p: float = Field(1.0, gt=0, le=1)
+    temperature: float = Field(0.0, ge=0, le=HOTTEST)  # as everywhere in the lab: greedy
+    top_p: float = Field(1.0, ge=LEAST_TOP_P, le=1)
     top_k: Annotated[int, Field(ge=0, lt=2**31), _none(int)] = 0
     repetition_penalty: float = Field(1.0, ge=1 / LARGEST_PENALTY, le=LARGEST_PENALTY)
     seed: Annotated[int, Field(default_factory=_fresh, ge=0, lt=SAMPLING_SEEDS), _none(_fresh)]
     stop: Annotated[Word | Words, AfterValidator(_listed)] = Field([])
     knobs: Knobs = Field({})
     return_token_ids: bool = False
+    prompt_cache_key: Text | None = None  # this and the next ones are labels, which change nothing
+    safety_identifier: Text | None = None
+    user: Text | None = None
+
+    @property
+    def limit(self) -> str:
+        """Name of the field that limits the answer."""
+        return "max_tokens"
 
 
 class CompletionBody(Body):
@@ -176,23 +137,14 @@ class Part(Strict):
 
     type: Literal["text"]
     text: Text
-    prompt_cache_breakpoint: Null = None
 
 
 class Message(Strict):
-    """A message of a chat; an assistant's may repeat an answer, with OpenAI's fields that were null there.
+    """A message of a chat; an assistant's may repeat an answer of OpenAI's client, with what was empty there."""
 
-    The first field that is wrong is named: before the content, which is null then, what calls a tool.
-    """
-
+    idle: ClassVar = {"annotations": ([],), "tool_calls": ([],)}
     role: Annotated[Literal["system", "developer", "user", "assistant"], BeforeValidator(_toolless)]
-    function_call: Annotated[Any, Only(why=NO_TOOLS)] = None
-    tool_calls: Calls = None
     content: Text | Annotated[list[Part], Field(min_length=1)]
-    annotations: Annotated[Any, Only([])] = None
-    audio: Null = None
-    name: Null = None
-    refusal: Null = None
 
     @property
     def plain(self) -> dict[str, str]:
@@ -215,6 +167,10 @@ class ChatBody(Body):
     max_completion_tokens: Count = None
     chat_template_kwargs: TemplateOptions = TemplateOptions()
 
+    @property
+    def limit(self) -> str:
+        return "max_completion_tokens" if self.max_completion_tokens else "max_tokens"
+
 
 class TraceBody(Strict):
     """POST /lab/trace, for the page: a step at `position`."""
@@ -222,16 +178,3 @@ class TraceBody(Strict):
     model: Text
     knobs: Knobs = Field({})
     position: int = Field(0, ge=0, lt=2**31)
-
-
-def job_of(body: CompletionBody | ChatBody, variant: str) -> dict[str, Any]:
-    """The job that the worker gets; it reads it in experiments/serving/jobs.py."""
-    field, own = "max_tokens", dict[str, Any]()
-    if isinstance(body, ChatBody):
-        field = "max_completion_tokens" if body.max_completion_tokens else field
-        own["messages"] = [message.plain for message in body.messages]
-        own["thinking"] = body.chat_template_kwargs.enable_thinking
-    else:
-        own["prompt"] = body.prompt
-    own |= {"field": field, "max_tokens": getattr(body, field), "sampling": body.model_dump(include=SAMPLING)}
-    return own | {"variant": variant, "knobs": body.knobs, "stop": body.stop}

@@ -1,64 +1,62 @@
-"""The running server: socket, queue and application, until a signal or `should_exit` ends it."""
+"""The running server: HTTP in a thread beside the engine's, until a signal or `should_exit` ends it."""
 
+import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
-from types import FrameType
+import threading
+from collections.abc import Callable
+from contextlib import closing
 
 import uvicorn
-from sse_starlette.sse import AppStatus
 
 from common.errors import LabError
 from common.stacks.stack import Stack
 from experiments.serving.app import make_app
-from experiments.serving.jobs import Event
+from experiments.serving.decoder import Decoder
+from experiments.serving.line import Line
 from experiments.serving.metrics import Metrics
 from experiments.serving.models import ServedModels
-from experiments.serving.protocol import Protocol
-from experiments.serving.queue import WORKER, Queue
 from experiments.serving.settings import Settings
 
 CLOSING_S = 5  # for answers that are on their way when the server ends
 
-AppStatus.disable_automatic_graceful_drain()  # a stream ends with an error event, and is not cut off
-
 
 class Server(uvicorn.Server):
-    """Uvicorn's server. When it begins to end, the queue gives up its jobs."""
+    """Uvicorn's server. When it begins to end, the line gives up its jobs."""
 
-    def __init__(self, config: uvicorn.Config, queue: Queue) -> None:
+    def __init__(self, config: uvicorn.Config, line: Line) -> None:
         super().__init__(config)
-        self._queue = queue
+        self._line = line
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._queue.end()
+        self._line.end()
         await super().shutdown(sockets)
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Let `serve` return. Uvicorn's own also keeps the signal, and raises it again."""
-        self.force_exit |= self.should_exit and sig == signal.SIGINT
-        self.should_exit = True
+    def run_beside(self, listener: socket.socket) -> None:
+        """Serve until the end, in a thread of its own."""
+        try:
+            asyncio.run(self.serve([listener]))
+        finally:
+            self._line.close()
 
 
-async def run(
-    settings: Settings,
-    first: Event,
-    started: Stack,
-    on_ready: Callable[[Server, str], None],
-    worker: Sequence[str] = WORKER,
+def run(
+    settings: Settings, open_decoder: Callable[[], Decoder], started: Stack, on_ready: Callable[[Server, str], None]
 ) -> None:
-    """Serve until the end. first: the worker's first request. on_ready: called with the server and its address.
+    """Serve until the end; this thread opens the engine and answers. on_ready: gets the server and its address.
 
-    Raises LabError when the address cannot be taken or the worker does not start.
+    Raises LabError when the address cannot be taken, when the engine does not open, and when the device is lost.
     """
-    metrics = Metrics()
     with _listen(settings) as listener:
-        async with Queue(first, settings, metrics, worker) as queue:
-            served = ServedModels(queue.about["model"], started)
+        decoder = open_decoder()
+        with closing(decoder.engine):
+            metrics = Metrics()
+            line = Line(settings, metrics)
+            app = make_app(line, decoder, ServedModels(decoder.about["model"], started), settings, metrics)
             config = uvicorn.Config(
-                make_app(queue, served, settings, metrics),
-                http=Protocol,
+                app,
+                http="h11",
                 ws="none",
                 lifespan="off",
                 log_level="warning",
@@ -66,10 +64,26 @@ async def run(
                 server_header=False,
                 timeout_graceful_shutdown=CLOSING_S,
             )
-            server = Server(config, queue)
+            server = Server(config, line)
+
+            def stop(number: int, frame: object) -> None:
+                if server.should_exit:  # the second time: also in the middle of a compilation
+                    server.force_exit = True
+                    raise KeyboardInterrupt
+                server.should_exit = True
+
+            if threading.current_thread() is threading.main_thread():
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(number, stop)
+            serving = threading.Thread(target=server.run_beside, args=[listener])
+            serving.start()
             host = f"[{settings.bind}]" if ":" in settings.bind else settings.bind
             on_ready(server, f"http://{host}:{listener.getsockname()[1]}")
-            await server.serve([listener])
+            line.work()
+            server.should_exit = True
+            serving.join()
+    if line.lost:
+        raise line.lost
 
 
 def announce(settings: Settings, served: str, server: Server, address: str) -> None:

@@ -17,7 +17,6 @@ class Settings:
     api_key: str | None
     queue: Natural
     deadline_s: float
-    cancel_s: float
     body_kb: int
 
     @property

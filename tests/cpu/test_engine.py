@@ -1,12 +1,9 @@
 """The engine of generation on a CPU, against one session that decodes everything by itself."""
 
-from dataclasses import replace
-
 import pytest
 
 from common.errors import LabError
 from experiments.generation import engine as module
-from experiments.generation.drafts import verifying
 from experiments.generation.engine import Engine
 from experiments.generation.request import Request, Sampling
 from experiments.run.setup import Setup
@@ -71,14 +68,14 @@ def test_an_answer_ends_at_its_stop_id_or_when_it_is_cancelled(engine, alone):
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (Request((), 3), "the prompt has no token"),
+        (Request((), 3), "the prompt or the answer has no token"),
+        (Request((1,), 0), "the prompt or the answer has no token"),
         (Request((1, 503), 3), r"token id 503 is not in 0\.\.502"),
         (
             Request((1, 2, 3), 63),
             "a prompt of 3 and max_tokens=63 need 65 positions of 64; lower max_tokens to at most 62",
         ),
         (Request((1,) * 65, 1), "need 65 positions of 64; shorten the prompt, or give model.positions=65 if"),
-        ((1, 2, 3), r"\(1, 2, 3\) is not a Request"),
         (Request((1,), 1, stop_strings=("a",)), "stop strings need a tokenizer"),
     ],
 )
@@ -89,16 +86,12 @@ def test_wrong_requests_are_refused_before_anything_is_decoded(engine, request_,
         engine.stats()
     with pytest.raises(LabError, match="synthetic weights have no tokenizer"):
         engine.chat_ids([{"role": "user", "content": "hi"}], False)
-    with pytest.raises(LabError, match="an engine is made of a lab and a stack; "):
-        Engine(engine.setup, "baseline")
     with pytest.raises(LabError, match="did you mean 'baseline'"):
         engine.use("basline")
     with pytest.raises(LabError, match="name one of them"):
         engine.use("all")
     with pytest.raises(LabError, match="'2:6' gives no knobs; "):
         engine.use("warp_split", "2:6")
-    with pytest.raises(LabError, match="cancelled=True is no function; "):
-        engine.stream(Request((1,), 1), True)
     assert engine.name == "baseline"
 
 
@@ -130,25 +123,9 @@ def test_sampled_answers_repeat_with_their_seed_whatever_the_bursts(engine, monk
 
 
 def test_drafts_need_room_behind_the_answer(engine):
-    with Engine(engine.setup, engine.stack.stack, "ngram:4") as drafting:
+    with Engine(engine.setup, engine.setup.choose(["verify"], {"tokens": 4})) as drafting:
         assert drafting.positions == engine.positions - 3
         with pytest.raises(
             LabError, match=r"besides 3 for drafts; lower max_tokens to at most 60, or give model.positions=65"
         ):
             answer(drafting, [1, 2], drafting.positions)
-    speculative = engine.setup.choose("speculative", {})
-    assert verifying(engine.setup, speculative, 3).knobs["verify"] == {"tokens": 3}
-    assert verifying(engine.setup, speculative, 0) == speculative
-    five = engine.setup.choose("speculative", {"tokens": 5})
-    assert verifying(engine.setup, five, 5) == five
-    asked = Setup(replace(engine.setup.config, knobs={"tokens": 4}), Quiet())  # the default, but given
-    for setup, stack, own in ((engine.setup, five, 5), (asked, speculative, 4)):
-        with pytest.raises(LabError, match=f"tokens={own} and draft=ngram:3 are two numbers of tokens a step"):
-            verifying(setup, stack, 3)
-    with pytest.raises(LabError, match="cannot take drafts: verify and joint_heads exclude each other"):
-        Engine(engine.setup, engine.setup.choose("streaming", {}), 4)
-    with pytest.raises(LabError, match=r"draft=ngram:9 is not in 2\.\.8; give 2 to 8 tokens a step"):
-        Engine(engine.setup, engine.stack.stack, 9)
-    for wrong in ("ngram:", True, -4, 4.0, ["ngram"]):
-        with pytest.raises(LabError, match=r"draft=.* is unknown; choose from none, ngram and ngram:K"):
-            Engine(engine.setup, engine.stack.stack, wrong)

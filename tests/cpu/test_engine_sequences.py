@@ -28,8 +28,13 @@ def setup(configured, cpu_cache, seed):
     return lambda *more: Setup(configured(*FEW, f"seed={seed}", f"cache={cpu_cache}", *more), Quiet())
 
 
-def opened(setup, name, draft=None):
-    return Engine(setup, setup.choose(name, {}), draft)
+def drafting(setup, name, tokens):
+    """Name and knobs of a stack that decodes so many tokens a step; None: as it is."""
+    return ([*setup.choose(name, {}).variants, "verify"], {"tokens": tokens}) if tokens else (name, {})
+
+
+def opened(setup, name, tokens=None):
+    return Engine(setup, setup.choose(*drafting(setup, name, tokens)))
 
 
 def fresh(engine, name, request):
@@ -48,8 +53,8 @@ def fresh(engine, name, request):
 class Sequence:
     """Drawn requests to one engine, each checked; `seen` is what has happened."""
 
-    def __init__(self, engine, names, draw):
-        self.engine, self.names, self.draw = engine, names, draw
+    def __init__(self, engine, names, tokens, draw):
+        self.engine, self.names, self.tokens, self.draw = engine, names, tokens, draw
         self.name, self.held, self.seen = names[0], [], set()
 
     def request(self):
@@ -74,7 +79,7 @@ class Sequence:
         """One request, answered to its end, cancelled or left, and perhaps another stack before it."""
         if self.draw.random() < 0.25:
             self.name = self.draw.choice(self.names)
-            self.engine.use(self.name)
+            self.engine.use(*drafting(self.engine.setup, self.name, self.tokens))
             self.seen.add(f"use {self.name}")
         request, most, leaves = self.request(), self.draw.choice((1, 2, 1000, 1000)), self.draw.random() < 0.3
         same = takewhile(bool, (one == other for one, other in zip(self.held[:-1], request.ids[:-1], strict=False)))
@@ -113,8 +118,8 @@ class Sequence:
         self.seen |= {"full"} if len(self.held) == engine.positions + 1 else set()
 
 
-@pytest.mark.parametrize("draft", sampled([None, 2, 3, 5], 2))  # tokens of a step: at least one with drafts
-def test_an_answer_is_that_of_a_fresh_engine_whatever_came_before(setup, seed, draft, monkeypatch):
+@pytest.mark.parametrize("tokens", sampled([None, 2, 3, 5], 2))  # of a step: at least one with drafts
+def test_an_answer_is_that_of_a_fresh_engine_whatever_came_before(setup, seed, tokens, monkeypatch):
     """By a clock that makes bursts of any length."""
     draw, now = random.Random(seed), [0.0]
 
@@ -123,11 +128,11 @@ def test_an_answer_is_that_of_a_fresh_engine_whatever_came_before(setup, seed, d
         return now[0]
 
     monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=clock))
-    names = ("baseline", OTHER[bool(draft)])
+    names = ("baseline", OTHER[bool(tokens)])
     wanted = {"length", "stop", "cancelled", "left", "kept", "full", *(f"use {name}" for name in names)}
-    wanted |= {"drafts", "drafts drawn"} if draft else set()
-    with opened(setup(), names[0], draft) as engine:
-        sequence = Sequence(engine, names, draw)
+    wanted |= {"drafts", "drafts drawn"} if tokens else set()
+    with opened(setup(), names[0], tokens) as engine:
+        sequence = Sequence(engine, names, tokens, draw)
         for number in range(MOST):
             if number < LEAST or sequence.seen < wanted:
                 sequence.step()

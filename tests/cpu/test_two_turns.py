@@ -1,15 +1,12 @@
-"""Two turns of a chat over one KV cache: the same ids and answers as without the first turn in the cache."""
+"""Two turns of a chat over one KV cache: the ids of the prompt are those of transformers."""
 
 import random
 
 import pytest
-from legal_entries import check_entries
-from sampled import sampled
 from trained import SPECIAL, TEXT, save_checkpoint
 
-from experiments.chat import Conversation
 from experiments.generation.engine import Engine
-from experiments.generation.request import Request, Sampling
+from experiments.generation.request import Request
 from experiments.run.setup import Setup
 from experiments.tables.progress import Quiet
 
@@ -25,24 +22,8 @@ def engine(tmp_path, cpu_cache, configured, seed):
         yield opened
 
 
-def conversation(engine: Engine, rng: random.Random, sampling: Sampling) -> Conversation:
-    return Conversation(engine, Request((0,), 8, sampling), rng.choice([None, said(rng)]), rng.random() < 0.5)
-
-
 def said(rng: random.Random) -> str:
     return " ".join(rng.choices(PARTS, k=rng.randint(1, 5)))
-
-
-def prompt_of(talk: Conversation) -> list[int]:
-    """The prompt of the last turn, as transformers encodes the whole conversation."""
-    wanted = {"add_generation_prompt": True, "enable_thinking": talk.thinking, "return_dict": True}
-    return talk.engine.tokenizer.apply_chat_template(talk.messages[:-1], tokenize=True, **wanted)["input_ids"]
-
-
-def given(engine: Engine, count: int) -> list[int]:
-    """The ids in the kernel's state."""
-    at = engine.session.layout.state["ids"].offset
-    return engine.session.state()[at : at + count].tolist()
 
 
 def test_the_ids_of_200_conversations_are_those_of_transformers(engine, seed, monkeypatch):
@@ -57,33 +38,21 @@ def test_the_ids_of_200_conversations_are_those_of_transformers(engine, seed, mo
         "experiments.generation.engine.prefill",
         lambda model, layout, weights, ids, kept: kept.new_zeros(*kept.shape[:3], len(ids), kept.shape[4]),
     )
+    at = engine.session.layout.state["ids"].offset
     for number in range(200):
-        talk, known = conversation(engine, rng, Sampling()), list[int]()
+        messages = [{"role": "system", "content": said(rng)}] if rng.random() < 0.5 else []
+        thinking, known = rng.random() < 0.5, list[int]()
+        wanted = {"tokenize": True, "add_generation_prompt": True, "return_dict": True, "enable_thinking": thinking}
         for turn in range(2):
-            answer = [token for piece in talk.ask(said(rng)) for token in piece.ids]
-            prompt = prompt_of(talk)
-            assert given(engine, len(prompt)) == prompt, (seed, number, turn)
+            messages.append({"role": "user", "content": said(rng)})
+            prompt = engine.tokenizer.apply_chat_template(messages, **wanted)["input_ids"]
+            pieces = list(engine.stream(Request(engine.chat_ids(messages, thinking), 8)))
+            messages.append({"role": "assistant", "content": "".join(piece.text for piece in pieces)})
+            assert engine.session.state()[at : at + len(prompt)].tolist() == prompt, (seed, number, turn)
             assert engine.stats().prompt_tokens == len(prompt)
             if turn:
                 split_otherwise += prompt[: len(known)] != known
                 first = [one == other for one, other in zip(known, prompt, strict=False)]
                 assert engine.stats().kept_tokens == [*first[:-1], False].index(False), (seed, number)
-            known = prompt + answer
+            known = [*prompt, *(token for piece in pieces for token in piece.ids)]
     assert split_otherwise > 100  # out of 200: else the conversations would show nothing
-
-
-def test_the_answers_are_those_of_a_kernel_that_begins_at_the_end_of_the_whole_conversation(engine, alone, seed):
-    rng = random.Random(seed)
-    for _ in range(3):
-        talk = conversation(engine, rng, Sampling())
-        list(talk.ask(said(rng)))
-        answer = [token for piece in talk.ask(said(rng)) for token in piece.ids]
-        prompt = prompt_of(talk)
-        assert answer == alone(engine, prompt, len(answer)), seed
-        check_entries(
-            engine.model,
-            engine.setup.packed.flat,
-            engine.session.cache.entries(0, engine.positions),
-            prompt,
-            sampled(range(len(prompt) - 1), 4),
-        )

@@ -1,26 +1,22 @@
-"""A server's worker on a GPU: the ceiling, and the stages of a step with times."""
+"""A server's engine on a GPU: the stages of a step with times."""
 
 import pytest
 
 from common.config.cli import composed
-from common.config.resolve import model_named, resolve
-from common.json_values import to_json
-from experiments.serving.worker import EngineWorker
+from common.config.resolve import resolve
+from experiments.serving.decoder import Decoder
+from experiments.serving.schema import TraceBody
 
 pytestmark = pytest.mark.cuda
 
 
-def test_a_worker_knows_the_ceiling_and_times_the_stages_of_a_step(grid, cpu_cache, tmp_path, monkeypatch):
+def test_a_server_times_the_stages_of_a_step(grid, cpu_cache, tmp_path, monkeypatch):
     monkeypatch.setenv("LAB_CACHE", str(cpu_cache))
     keys = ["model=tiny", "variant=baseline", "device=cuda", f"blocks={grid or 8}", "seed=1"]
     config = resolve(composed("config", [*keys, f"cache={cpu_cache}", f"results={tmp_path}/r.jsonl"]))
-    worker, tiny = EngineWorker({"config": to_json(config)}), model_named("tiny")
-    with worker.engine:
-        about = worker.about
-        assert (about["device"], about["model"], about["why"]) == ("cuda", "tiny", "")
-        assert 0 < about["ceiling"] < 20e12
-        assert about["step_bytes"] + 5 * about["position_bytes"] == tiny.bytes_per_token(5)
-        found = worker.trace("baseline", {}, 3)
+    decoder = Decoder(config)
+    with decoder.engine:
+        found = decoder.trace(TraceBody(model="tiny", position=3), "baseline")
     assert (found["unit"], found["blocks"]) == ("ns", grid or 8)
     assert {stage["stage"] for stage in found["stages"]} >= {"embed", "qkv", "attention", "argmax"}
     assert all(time >= 0 for stage in found["stages"] for time in (*stage["work"], *stage["wait"]))

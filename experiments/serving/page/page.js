@@ -25,15 +25,9 @@ let lab, running, position = 0; // position: of the last token
 const mode = () => (lab.chat ? "chat" : lab.tokenizer ? "text" : "ids");
 const model = () => (state.variant === lab.started ? lab.model : `${lab.model}:${state.variant}`);
 
-// What this tab has kept; another version of this page, or a hand, may have left another form, which is not taken.
+// What this tab has kept.
 function restored() {
-  let kept;
-  try { kept = JSON.parse(sessionStorage.getItem("lab-state")); } catch { /* no JSON */ }
-  const form = (value) => Object.prototype.toString.call(value);
-  const isTurn = (turn) => ["user", "assistant"].includes(turn?.role) && typeof turn.text === "string";
-  const found = { ...FRESH };
-  for (const name in FRESH) if (form(kept?.[name]) === form(FRESH[name])) found[name] = kept[name];
-  return found.turns.every(isTurn) ? found : { ...found, turns: [] };
+  try { return { ...FRESH, ...JSON.parse(sessionStorage.getItem("lab-state")) }; } catch { return { ...FRESH }; }
 }
 
 // Keep the state, with `changes`, and make the page equal to it: the lines of the chat, and what can be done now.
@@ -52,15 +46,6 @@ function settle(changes) {
   at("send").disabled = at("clear").disabled = at("trace").disabled = Boolean(running);
   at("stop").disabled = !running;
   at("again").disabled = Boolean(running) || turns.length < 2;
-}
-
-// Beside the rate stands the highest one that the memory allows at this position, where it is known.
-function showRate(rate) {
-  const most = lab.ceiling && lab.ceiling / (lab.step_bytes + position * lab.position_bytes);
-  const share = rate && most ? `: ${((100 * rate) / most).toFixed(0)} % of it` : "";
-  const known = most && `${most.toFixed(0)} tokens/s, by this GPU's read bandwidth at position ${position}${share}`;
-  put(at("rate"), rate ? rate.toFixed(1) : "-");
-  put(at("ceiling"), `Ceiling ${known || lab.why}`);
 }
 
 function bodyOf(text) {
@@ -98,12 +83,12 @@ async function ask(text, earlier) {
       if (usage?.completion_tokens) {
         const made = usage.completion_tokens, ms = performance.now() - (first ??= { made, at: performance.now() }).at;
         position = usage.total_tokens - 1;
-        if (ms > 50) showRate((1000 * (made - first.made)) / ms);
+        if (ms > 50) put(at("rate"), ((1000 * (made - first.made)) / ms).toFixed(1));
         const kept = usage.prompt_tokens_details?.cached_tokens ?? 0;
         put(at("last"), `${made} tokens after ${usage.prompt_tokens}, ${kept} of them in the KV cache`);
       }
       if (timings) {
-        showRate(timings.tokens_per_s);
+        put(at("rate"), timings.tokens_per_s.toFixed(1));
         at("last").textContent += `; first token after ${timings.first_token_s.toFixed(2)} s`;
         turn.note = joined(`${at("rate").value} tokens/s`, state.temperature && `seed ${seed}`, turn.note);
       }
@@ -152,7 +137,6 @@ function begin(answer) {
   for (const name in SETTINGS) at(name)[at(name).type === "checkbox" ? "checked" : "value"] = state[name];
   if (state.turns.at(-1)?.text === "") undo(); // the page was left before the answer began
   choose(state.variant, state.knobs);
-  showRate(0);
   at("say").focus();
 }
 

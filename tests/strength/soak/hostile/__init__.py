@@ -1,1 +1,1 @@
-"""Hostile inputs: generated command lines, calls in Python, requests and environments."""
+"""Hostile inputs: generated command lines, calls in Python and environments."""

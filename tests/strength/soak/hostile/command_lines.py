@@ -77,7 +77,6 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
             "port": ("-1", "65536", "http", "null", "!"),
             "queue": ("-1", "1.5", "null", "!"),
             "deadline_s": ("0", "-1", "null", "!"),
-            "cancel_s": ("0", "x"),
             "body_kb": ("0", "null"),
             "variant": ("all", "!", "../vec128"),
             "experiment": ("ablation",),

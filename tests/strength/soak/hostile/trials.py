@@ -6,7 +6,7 @@ from pathlib import Path
 
 from common.record.store import Store
 from experiments.lab import Lab
-from tests.strength.soak.hostile import python_calls, requests
+from tests.strength.soak.hostile import python_calls
 from tests.strength.soak.hostile.attempt import attempt, violation
 from tests.strength.soak.hostile.command_lines import commands, flags, options, runs
 from tests.strength.soak.hostile.environments import environments
@@ -17,7 +17,6 @@ SHARES = {
     "commands": 14,
     "options": 10,
     "flags": 4,
-    "requests": 30,
     "python": 10,
 }
 ENVIRONMENTS = 4
@@ -45,8 +44,6 @@ def hostile(count: int, folder: Path, seed: int, environments_too: bool = True) 
             for case in islice(generators[name], number):
                 broken = violation(case, attempt(case, watched))
                 found += [broken] if broken else []
-        elif name == "python":
-            found += python_calls.violations(number, Lab(*fixed, model="tiny"), rng)
         else:
-            found += requests.violations(number, rng)
+            found += python_calls.violations(number, Lab(*fixed, model="tiny"), rng)
     return found
