@@ -107,10 +107,8 @@ def test_blocks_run_in_another_order_at_each_launch(cupy):
 
 
 def test_memory_that_nobody_has_written_is_no_zero(cupy):
-    for _ in range(2):
-        array = cupy.empty(9, cupy.uint8)
-        assert set(array.get()) == {255}
-        array.fill(0)
+    cupy.zeros(9, cupy.uint8)
+    assert set(cupy.empty(9, cupy.uint8).get()) == {255}
 
 
 def test_no_more_memory_than_the_gpu_has_and_what_is_freed_stays_with_the_pool(cupy):
@@ -162,41 +160,6 @@ def test_memory_that_its_own_stream_uses_may_be_freed(cupy, read):
     assert not cupy.zeros(1024, cupy.uint32).get().any()
 
 
-def test_a_strided_view_is_made_contiguous_by_the_stream_that_copies_it(cupy, misuse):
-    table = cupy.asarray(np.arange(12).reshape(3, 4))
-    other = cupy.cuda.Stream(non_blocking=True)
-    with pytest.raises(misuse, match="copy of a strided view reads a buffer that copy to the GPU by asarray"):
-        table[:, 1].get(stream=other)
-    cupy.cuda.Stream.null.synchronize()
-    assert table[:, 1].get(stream=other).tolist() == [1, 5, 9]
-    half = cupy.zeros((2, cupy.cuda.Device().mem_info[0] * 3 // 8), cupy.uint8)
-    with pytest.raises(MemoryError, match="Out of memory allocating"):
-        half[:, ::2].get()
-    assert not half.get().any()
-    with pytest.raises(RuntimeError, match="Cannot set to non-contiguous array"):
-        table[:, 1].set(np.arange(3))
-
-
-def test_what_is_copied_or_compared_on_the_gpu_must_be_there(cupy, misuse):
-    one, other = cupy.asarray(np.arange(9)), cupy.asarray(np.arange(9), blocking=True)
-    target = cupy.zeros(9, int)
-    cupy.cuda.Stream.null.synchronize()
-    one.fill(3)
-    with cupy.cuda.Stream(non_blocking=True) as stream:
-        with pytest.raises(misuse, match="array_equal reads a buffer that fill of"):
-            cupy.array_equal(other, one)
-        with pytest.raises(misuse, match="assignment reads a buffer that fill of"):
-            target[:] = one
-        cupy.cuda.Stream.null.synchronize()
-        target[:] = one
-        same = cupy.array_equal(target, one)
-    with pytest.raises(misuse, match="copy to the host reads a buffer that array_equal of"):
-        bool(same)
-    stream.synchronize()
-    assert same
-    assert not cupy.array_equal(one, other)
-
-
 def test_dynamic_shared_memory_above_48_kb_must_be_allowed_first(cupy):
     kernel = cupy.RawKernel(BIG, "empty")
     with pytest.raises(cupy.cuda.driver.CUDADriverError, match="CUDA_ERROR_INVALID_VALUE"):
@@ -227,7 +190,7 @@ def test_a_cooperative_grid_is_made_resident_with_a_warning(cupy):
 
 def test_a_text_that_nvrtc_refuses_is_cupys_exception_with_the_log(cupy):
     with pytest.raises(cupy.cuda.compiler.CompileException, match='identifier "wrong" is undefined'):
-        cupy.RawModule(code='extern "C" __global__ void empty() { wrong(); }').compile()
+        cupy.RawModule(code='extern "C" __global__ void empty() { wrong(); }').get_function("empty")
 
 
 def test_a_name_that_is_not_in_the_module_is_not_found(cupy):
@@ -246,16 +209,14 @@ def test_times_are_read_after_waiting(cupy):
     start, stop = cupy.cuda.Event(), cupy.cuda.Event()
     with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="cudaErrorInvalidResourceHandle"):
         cupy.cuda.get_elapsed_time(start, stop)
-    data = cupy.empty(30_000_000, cupy.uint8)
     start.record()
-    data.fill(0)
+    cupy.zeros(30_000_000, cupy.uint8)
     stop.record()
     with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="cudaErrorNotReady"):
         cupy.cuda.get_elapsed_time(start, stop)
     stop.synchronize()
-    assert cupy.cuda.get_elapsed_time(start, stop) == pytest.approx(
-        0.013
-    )  # 1 us of the host, 2 us of a launch, 30 MB at 3 TB/s
+    # 2 us of the host, 2 us of a launch, 30 MB at 3 TB/s
+    assert cupy.cuda.get_elapsed_time(start, stop) == pytest.approx(0.014)
 
 
 def test_a_graph_repeats_what_was_captured_and_not_before_its_launch(cupy, read):
