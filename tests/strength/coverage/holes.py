@@ -2,18 +2,14 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-
-import yaml
 
 from common import ROOT
-from common.errors import LabError
 from tests.strength.coverage.covered import Executed, Place
+from tests.strength.excuses import excuses
 
-FILE = Path(__file__).with_name("reasons.yaml")
 FOLDERS = ("variants/", "common/kernel/")
 LINES, BRANCHES = "lines", "branches"
 _CONDITION = re.compile(r"\b(if|for|while|switch)\b|\?|&&|\|\|| ([<>]=?|[!=]=) ")
@@ -56,50 +52,15 @@ def items(found: Mapping[Place, Executed]) -> dict[Item, bool]:
     return done
 
 
-@dataclass(frozen=True)
-class Reason:
-    """Why what is at a line, or in a function that it calls, may never be executed.
-
-    text: begin of the line's; of several lines for the last of them.
-    """
-
-    file: str
-    text: str
-    why: str
-
-    def explains(self, item: Item) -> bool:
-        """True if the reason is about every place of the item."""
-        return all(any(self._here(*line) for line in place) for place in item.places)
-
-    def _here(self, file: str, line: int) -> bool:
-        above = enumerate(reversed(self.text.split("\n")))
-        return file == self.file and all(text_at(file, line - up).startswith(text) for up, text in above)
-
-    @property
-    def has_a_line(self) -> bool:
-        return any(self._here(self.file, line) for line in range(1, len(_lines(self.file)) + 1))
+def reason_for(item: Item) -> str:
+    """Why it may never be executed: each of its places is at a line with an excuse, or in a call there; "" if not."""
+    whys = [next((why for line in place for why in reasons_at(*line)), "") for place in item.places]
+    return whys[0] if all(whys) else ""
 
 
-def reason_for(item: Item, reasons: Iterable[Reason]) -> Reason | None:
-    return next((reason for reason in reasons if reason.explains(item)), None)
-
-
-def unexplained(missing: Iterable[Item], reasons: Collection[Reason]) -> list[Item]:
-    """The items that no reason explains, in order."""
-    return sorted(item for item in missing if not reason_for(item, reasons))
-
-
-def read_reasons(file: Path = FILE) -> tuple[Reason, ...]:
-    """All reasons. Raises LabError for one that is not text, and for one about no line of its file."""
-    found = list[Reason]()
-    for name, entries in yaml.safe_load(file.read_text()).items():
-        for text, why in entries.items():
-            found.append(Reason(name, text, why))
-            if not found[-1].has_a_line:
-                raise LabError(f"{file.name}: {name} has no line {text!r}", "give the begin of a line, or remove it")
-            if not isinstance(why, str):
-                raise LabError(f"{file.name}: {name}: {text!r} has no reason", "say why it is never executed")
-    return tuple(found)
+def reasons_at(file: str, line: int) -> list[str]:
+    """Reasons of the comments `// not executed: ...` of a line."""
+    return excuses(file, "not executed").get(line, []) if file.startswith(FOLDERS) else []
 
 
 def listed(some: Iterable[Item]) -> Iterator[str]:

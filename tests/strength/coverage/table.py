@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from experiments.tables.result_table import COUNTED, ResultTable
 from tests.strength.coverage.covered import Executed, Place
-from tests.strength.coverage.holes import BRANCHES, LINES, Item, Reason, items, listed, reason_for
+from tests.strength.coverage.holes import BRANCHES, LINES, Item, items, listed, reason_for
 
 QUESTION = "what a validation executes of the CUDA text"
 ALL = "all"
@@ -15,25 +15,24 @@ NOTE = (
 )
 
 
-def table(found: Sequence[tuple[str, Mapping[Place, Executed]]], reasons: Sequence[Reason]) -> ResultTable:
+def table(found: Sequence[tuple[str, Mapping[Place, Executed]]]) -> ResultTable:
     """A row for each file, and their sum. The notes list what was never executed, with its reason or without one.
 
     found: by stack, with its title.
     """
     done = [(item, reached) for _, places in found for item, reached in items(places).items()]
     files = sorted({item.file for item, _ in done})
-    rows = [_row(file, [one for one in done if one[0].file == file], reasons) for file in files]
-    rows.append(_row(ALL, done, reasons))
+    rows = [_row(file, [one for one in done if one[0].file == file]) for file in files]
+    rows.append(_row(ALL, done))
     told: dict[str, list[str]] = defaultdict(list)  # stacks by note
     for stack, places in found:
         for item in (item for item, reached in items(places).items() if not reached):
-            reason = reason_for(item, reasons)
-            told[f"{next(listed([item]))}: {reason.why if reason else 'no reason given'}"].append(stack)
+            told[f"{next(listed([item]))}: {reason_for(item) or 'no reason given'}"].append(stack)
     notes = [f"{note} [{', '.join(dict.fromkeys(stacks))}]" for note, stacks in sorted(told.items())]
     return ResultTable("coverage", QUESTION, rows, COUNTED, [NOTE, *notes])
 
 
-def _row(name: str, done: Sequence[tuple[Item, bool]], reasons: Sequence[Reason]) -> dict[str, str | int | float]:
+def _row(name: str, done: Sequence[tuple[Item, bool]]) -> dict[str, str | int | float]:
     row: dict[str, str | int | float] = {"file": name}
     for kind in (LINES, BRANCHES):
         reached = [each for item, each in done if item.kind == kind]
@@ -41,5 +40,5 @@ def _row(name: str, done: Sequence[tuple[Item, bool]], reasons: Sequence[Reason]
         row[f"{kind} %"] = 1000 * sum(reached) // len(reached) / 10 if reached else 100.0  # 100 % is all
     never = [item for item, reached in done if not reached]
     row["never"] = len(never)
-    row["no reason"] = sum(reason_for(item, reasons) is None for item in never)
+    row["no reason"] = sum(not reason_for(item) for item in never)
     return row
