@@ -38,6 +38,11 @@ class RawModule:
         self._variables: dict[str, Owner] = {}
 
     @typed
+    def compile(self, log_stream: Any = None) -> None:
+        self._kernels = None
+        self._loaded()
+
+    @typed
     def get_function(self, name: str) -> "RawKernel":
         kernel = RawKernel(self.code, name, self.options, enable_cooperative_groups=self.enable_cooperative_groups)
         kernel._module = self
