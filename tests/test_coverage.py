@@ -7,8 +7,7 @@ import pytest
 from common import ROOT
 from tests.strength.coverage.__main__ import main
 from tests.strength.coverage.covered import Executed
-from tests.strength.coverage.holes import BRANCHES, LINES, Item, items, listed, reason_for
-from tests.strength.coverage.table import table
+from tests.strength.coverage.holes import BRANCHES, LINES, Item, items, listed, reason_for, table
 from tests.strength.excuses import excuses
 
 WARP_SPLIT, BARRIER, ENTRY = "variants/warp_split.cu", "common/kernel/barrier.cuh", ("entry", 2)

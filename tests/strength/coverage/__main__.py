@@ -14,7 +14,7 @@ from experiments.tables.commands import closing_lines
 from experiments.tables.progress import progress
 from experiments.tables.result_table import print_result, record_result
 from tests.strength.coverage.execution import executed, others
-from tests.strength.coverage.table import table
+from tests.strength.coverage.holes import table
 
 
 def run(cfg: DictConfig) -> int:
