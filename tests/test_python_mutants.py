@@ -1,7 +1,7 @@
 """Operators over the Python that judges kernels: hand-worked changes, and that all of them are Python."""
 
 from common import ROOT
-from tests.strength.python import JUDGES, failure, mutants, mutants_of
+from tests.strength.python import JUDGES, failure, main, mutants, mutants_of
 
 TEXT = """from min import x
 def f(a: tuple[int, int], b=2):
@@ -43,3 +43,10 @@ def test_every_change_has_tests():
 def test_a_change_is_judged_by_its_tests(tmp_path):
     nearest = next(mutant for mutant in mutants(["common/validate/rounding.py"]) if mutant.new == "minimum")
     assert failure(nearest, tmp_path).startswith("FAILED tests/test_rounding.py::")
+
+
+def test_the_command_takes_nine_of_ten_for_enough(monkeypatch, capsys):
+    found = iter([""] + 9 * ["FAILED"] + 2 * [""] + 8 * ["FAILED"])
+    monkeypatch.setattr("tests.strength.python.failure", lambda *_: next(found))
+    assert [main(["sample=10", "processes=1"]) for _ in range(2)] == [0, 1]
+    assert "8 of 10 are found" in capsys.readouterr().out

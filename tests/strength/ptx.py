@@ -128,10 +128,7 @@ def run(archs: Sequence[str]) -> int:
     return int(failed > 0)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; `argv` without the program's name. Returns the exit code."""
-    return command(run, __doc__, argv)
-
+main = partial(command, run, __doc__)
 
 if __name__ == "__main__":
     raise SystemExit(main())

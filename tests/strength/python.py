@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -131,12 +132,12 @@ def failure(mutant: Mutant, folder: Path) -> str:
 
 def run(argv: Sequence[str]) -> int:
     """Print each mutant that no test finds, and the share of the others. Raises LabError for a bad value."""
-    keys = {"sample": 10**6, "only": "", "seed": random.randrange(2**31), "processes": os.cpu_count()}
+    keys = {"sample": 10**6, "only": ":", "seed": random.randrange(2**31), "processes": os.cpu_count()}
     given = Section.from_config(OmegaConf.from_dotlist(list(argv)))
     given.only(keys)
     section = Section(keys | given.values)
     seed, sample = section.whole("seed", 0), section.whole("sample", 1)
-    every = [mutant for mutant in mutants() if section.text("only", blank=True) in str(mutant)]
+    every = [mutant for mutant in mutants() if section.text("only") in str(mutant)]
     tried = random.Random(seed).sample(every, min(sample, len(every)))
     print(f"{len(tried)} of {len(every)} mutants, seed {seed}", flush=True)
 
@@ -151,13 +152,10 @@ def run(argv: Sequence[str]) -> int:
             survived += not found
             print(f"{mutant}: {found or 'SURVIVED'}", flush=True)
     print(f"{len(tried) - survived} of {len(tried)} are found")
-    return int(survived > (1 - GOAL) * len(tried))
+    return int(len(tried) - survived < GOAL * len(tried))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; `argv` without the program's name. Returns the exit code."""
-    return command(run, __doc__, argv)
-
+main = partial(command, run, __doc__)
 
 if __name__ == "__main__":
     raise SystemExit(main())
