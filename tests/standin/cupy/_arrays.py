@@ -1,8 +1,9 @@
 """Arrays on the GPU: the few operations that the lab uses. Every one is queued on the current stream.
 
-None is here for which CuPy compiles a kernel of its own, a second each on a fresh machine: fills, assignments.
+Of those for which CuPy compiles a kernel of its own, a second each on a fresh machine, only assignments are here.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -100,10 +101,13 @@ class ndarray:  # noqa: N801  CuPy's name
         array = self._array[(slices, ...) if not isinstance(slices, tuple) else slices]
         return ndarray.__new__(ndarray)._view(self._owner, array)
 
+    def __setitem__(self, slices: Any, value: "ndarray") -> None:
+        self[slices]._write("assignment", value._array, reads=[value._buffer])
+
     def __int__(self) -> int:
         return int(self.get())
 
-    def _write(self, what: str, value: Any, stream: Any = None) -> None:
+    def _write(self, what: str, value: Any, stream: Any = None, reads: Sequence[Buffer] = ()) -> None:
         MACHINE.call()
         target = self._array
 
@@ -111,7 +115,7 @@ class ndarray:  # noqa: N801  CuPy's name
             target[...] = value
             return cost.copied(target.nbytes)
 
-        MACHINE.queue((stream or get_current_stream())._queue, what, [], [self._buffer], act)
+        MACHINE.queue((stream or get_current_stream())._queue, what, reads, [self._buffer], act)
 
 
 def _allocate(shape: Any, dtype: Any) -> tuple[Owner, np.ndarray]:
