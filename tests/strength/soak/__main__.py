@@ -13,7 +13,6 @@ from common.config.resolve import seed_of
 from common.config.run_config import Seed
 from common.config.section import Section
 from common.record.store import Store
-from experiments.serve import check_installed
 from experiments.tables.commands import closing_lines
 from experiments.tables.progress import progress
 from experiments.tables.result_table import COUNTED, ResultTable, record_result, show_result
@@ -39,7 +38,6 @@ def options(cfg: DictConfig) -> SoakOptions:
     section.only({*get_type_hints(SoakOptions), "debug"})
     wanted = SoakOptions(**section.fields(SoakOptions, but=["seed"]), seed=seed_of(section))
     Store(wanted.results).check()
-    check_installed()
     return wanted
 
 
