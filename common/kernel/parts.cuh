@@ -136,8 +136,8 @@ struct Heads {
         }
       }
       add_values<N, AtOnce>(value, weight, at);
-    } // not executed: a model of one position has no earlier ones to loop over
-  }
+    }
+  } // not executed: a model of one position has no earlier ones to loop over
 
   // True if a lane has a packet: all have one where the lanes divide a head evenly. And this packet of a position.
   static DEVICE bool exists(int p) {
