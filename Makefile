@@ -21,7 +21,7 @@ PY = $(if $(OFFLINE),python3,.venv/bin/python)
 STAMP = $(if $(OFFLINE),wheelhouse/installed,$(VENV))
 PIP = $(PY) -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt
 
-.PHONY: help run test coverage soak evidence bench lint format lock wheelhouse clean
+.PHONY: help run test coverage soak evidence lint format lock wheelhouse clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -59,9 +59,6 @@ RESULTS ?= experiments/results/evidence.jsonl
 BUDGET ?= null
 evidence: $(STAMP) ## records for the tables: what BUDGET=seconds holds, into RESULTS=file; again: it goes on there (OFFLINE=1)
 	@$(PY) -m experiments.evidence results=$(RESULTS) budget_s=$(BUDGET) $(ARGS) || [ $$? = 3 ] # 3: some of it is left
-
-bench: $(STAMP) ## time of the lab itself on this machine, against its targets
-	@$(PY) -m tests.strength.bench $(ARGS)
 
 lint: $(STAMP) ## check style, the direction of imports, and types
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/lint-imports --no-logo && .venv/bin/mypy

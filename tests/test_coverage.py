@@ -1,27 +1,14 @@
 """Holes of coverage, their reasons and the table, from counts made by hand; what a coverage run refuses."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from common import ROOT
-from common.errors import LabError
 from tests.strength.coverage.__main__ import main
 from tests.strength.coverage.covered import Executed
-from tests.strength.coverage.holes import (
-    BRANCHES,
-    FOLDERS,
-    LINES,
-    Item,
-    Reason,
-    items,
-    listed,
-    read_reasons,
-    reason_for,
-    unexplained,
-)
-from tests.strength.coverage.table import table
+from tests.strength.coverage.holes import BRANCHES, LINES, Item, items, listed, reason_for, table
+from tests.strength.excuses import excuses
 
 WARP_SPLIT, BARRIER, ENTRY = "variants/warp_split.cu", "common/kernel/barrier.cuh", ("entry", 2)
 
@@ -70,22 +57,26 @@ def test_other_files_and_rows_without_a_line_are_left_out():
 
 
 def test_a_reason_is_about_its_line_and_what_only_this_line_calls():
-    why = Reason(BARRIER, "if (polls == spin_limit)", "because")
-    called, elsewhere = (STAGE, REPORT, ENTRY), (STAGE, ("x", 1), ENTRY)
-    item = one_at(STAGE, {called: Executed(0)})
-    assert reason_for(item, [why]) is why
-    assert unexplained([item], [why]) == []
-    assert unexplained([item], [Reason(WARP_SPLIT, why.text, "")]) == [item]
-    assert unexplained([item], [Reason(BARRIER, "if (polls == 2", "")]) == [item]
-    item = one_at(STAGE, {called: Executed(0), elsewhere: Executed(0)})
-    assert unexplained([item], [why]) == [item]
+    (why,) = excuses(BARRIER, "not executed")[REPORT[1]]
+    called, elsewhere, other = (STAGE, REPORT, ENTRY), (STAGE, ("x", 1), ENTRY), (STAGE, FIRST_OF_ROW, ENTRY)
+    assert reason_for(one_at(STAGE, {called: Executed(0)})) == why
+    for places in ([elsewhere], [other], [called, elsewhere]):
+        assert reason_for(one_at(STAGE, dict.fromkeys(places, Executed(0)))) == ""
+
+
+def test_an_excuse_is_beside_its_code_or_above_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.strength.excuses.ROOT", tmp_path)
+    (tmp_path / "x.cu").write_text(
+        "a; // why: one\n// why: two\n// more\n\n// other: three\nb; // why: four\nc; // why\n"
+    )
+    assert excuses("x.cu", "why") == {1: ["one"], 6: ["two", "four"]}
 
 
 def test_the_table_counts_each_stack_and_lists_what_is_missing():
     done, missing = (FIRST_OF_ROW, ENTRY), (STAGE, REPORT, ENTRY)
     found = {done: Executed(9, 9, 0), missing: Executed(0)}
-    why = Reason(BARRIER, "if (polls == spin_limit)", "because")
-    made = table([("one", found), ("two", found)], [why])
+    (why,) = excuses(BARRIER, "not executed")[REPORT[1]]
+    made = table([("one", found), ("two", found)])
     rows = {row["file"]: row for row in made.rows}
     assert rows[WARP_SPLIT] == {
         "file": WARP_SPLIT, "lines": 2, "lines %": 100, "branches": 2, "branches %": 0, "never": 2, "no reason": 2
@@ -94,34 +85,11 @@ def test_the_table_counts_each_stack_and_lists_what_is_missing():
     assert (rows["all"]["lines"], rows["all"]["lines %"]) == (2 * 3, 33.3)
     (line,) = listed([one_at(STAGE, {missing: Executed(0)})])
     assert line == f"{BARRIER}:{STAGE[1]}: mine[0] = stage;: never executed"
-    assert f"{line}: because [one, two]" in made.notes
+    assert f"{line}: {why} [one, two]" in made.notes
     assert any(": a branch always goes one way" in note and "no reason given [one, two]" in note for note in made.notes)
-
-
-def test_every_reason_is_about_a_line_that_exists():
-    assert all(reason.file.startswith(FOLDERS) for reason in read_reasons())
-
-
-@pytest.mark.parametrize(
-    ("entry", "told"), [("int no_such_line: x", "has no line 'int no_such_line'"), ("mine[0]:", "has no reason")]
-)
-def test_a_reason_about_nothing_and_one_without_words_are_refused(tmp_path: Path, entry: str, told: str):
-    file = tmp_path / "reasons.yaml"
-    file.write_text(f"{BARRIER}:\n  {entry}\n")
-    with pytest.raises(LabError, match=re.escape(told)):
-        read_reasons(file)
 
 
 @pytest.mark.parametrize("given", ["experiment=counts", "reproduce=x", "resume=true"])
 def test_what_a_coverage_run_cannot_do_is_refused(given: str, capsys):
     assert main([given]) == 2
     assert re.fullmatch(r"error: .*; leave .*\n", capsys.readouterr().err)
-
-
-def test_a_reason_of_several_lines_is_about_the_last_of_them():
-    above = Reason(BARRIER, "mine[0] = stage;\nmine[1] = layer;", "because")
-    last = at(BARRIER, "mine[1] = layer;")
-    assert above.has_a_line
-    assert reason_for(one_at(last, {(last, ENTRY): Executed(0)}), [above])
-    assert not reason_for(one_at(STAGE, {(STAGE, ENTRY): Executed(0)}), [above])
-    assert not Reason(BARRIER, "mine[1] = layer;\nmine[0] = stage;", "").has_a_line

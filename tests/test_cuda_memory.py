@@ -99,17 +99,3 @@ def test_an_element_that_is_no_nan_is_found(both, seed, word):
 def test_a_copy_beside_its_memory_is_refused(both, misuse):
     with pytest.raises(misuse, match="leaves its buffer"):
         both[1].store(1, drawn(Random(1), both[1].words.shape[-2]))
-
-
-def test_no_operation_needs_a_kernel_that_cupy_compiles(both):
-    from standin_gpu.machine import MACHINE
-
-    cache = both[1]
-    cache.reset(drawn(Random(1), 1), 1, NUMBER)
-    cache.store(0, cache.entries(0, 1))
-    cache.put(0, cache.as_reset(0, 1))
-    cache.difference(cache.copy())
-    cache.written(0)
-    assert MACHINE.compiled == []
-    cache.words[:1] = cache.words[1:]
-    assert MACHINE.compiled == ["assignment"]  # the list does see such kernels

@@ -12,7 +12,6 @@ from common.stacks.catalog import read_catalog
 
 COMMANDS = {  # and the yaml files with the keys in their help
     "experiments.__main__": ("config", "base", "command"),
-    "tests.strength.bench": ("bench", "command"),
     "experiments.cache": ("cache", "base", "command"),
     "tests.strength.coverage.__main__": ("coverage",),
     "experiments.evidence.__main__": ("evidence", "command"),
@@ -69,15 +68,6 @@ def test_a_command_without_a_yaml_has_its_text_for_help(module, mistake, said, c
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert said in line
-
-
-def test_bench_refuses_a_mistake_before_it_measures(capfd, monkeypatch):
-    from tests.strength import bench
-
-    monkeypatch.setattr(bench, "figures", lambda *_: pytest.fail("measured"))
-    for argv in (["ful=false"], ["full=maybe"], ["threads=32"]):
-        assert bench.main(argv) == 2
-        assert capfd.readouterr().err.count("\n") == 1
 
 
 def test_every_value_of_a_choice_has_a_line(capfd):

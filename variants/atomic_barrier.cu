@@ -9,6 +9,7 @@ template <class Base> struct AtomicBarrier : Base {
   using Self = typename Base::Self;
 
   template <Stage S> static DEVICE void barrier(const Context &c, int layer) {
+    // equivalent: statement deleted: only prefetches are done while waiting
     epoch_barrier(c, S, layer, [&] { Self::template while_waiting<S>(c, layer); });
   }
 };

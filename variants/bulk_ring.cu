@@ -60,6 +60,7 @@ template <class Base> struct BulkRing : Base {
   static DEVICE void load(const Context &c, int steps) {
     if (int(threadIdx.x) >= block_threads + Copies::lanes) return;
     unsigned tile = passed_tiles<slots>, jobs = passed_jobs;
+    // not executed: a launch of this stack decodes one token; multi_step's more
     for (int step = 0; step < steps; ++step) {
       for (int layer = 0; layer < model::layers; ++layer) {
         feed<Stage::qkv>(c, layer, tile, jobs);
@@ -84,6 +85,7 @@ template <class Base> struct BulkRing : Base {
     if constexpr (!ahead) wait_for_phase(c, &s.begun, jobs++);
     for (int done = 0; done < mine.count; done += Mine::per_tile, ++tile) {
       if (tile >= slots) wait_for_phase(c, &s.empty[tile % slots], tile / slots - 1);
+      // not executed: the loader has begun tiles of the layers when it comes to those of the LM head
       if (tile >= window) wait_for_phase(c, &s.full[(tile - window) % slots], (tile - window) / slots);
       const int left = mine.count - done, rows = left < Mine::per_tile ? left : Mine::per_tile;
       Mbarrier *full = &s.full[tile % slots];

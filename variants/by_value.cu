@@ -13,6 +13,7 @@ template <class Base> struct ByValue : Base {
   // The stages whose results travel by value. Any other stage is followed by the exchange of the stack below; the
   // barriers between two steps are the ones that the mail relies on.
   static constexpr bool mailed(Stage s) {
+    // equivalent: || -> &&: a stage that is not mailed is followed by the grid barrier of the stack below
     return s == Stage::qkv || s == Stage::attention || s == Stage::o_proj || s == Stage::gate_up || s == Stage::down;
   }
   // The input vectors of matrices among these results; they are multiplied as they arrive.
@@ -65,6 +66,7 @@ template <class Base> struct ByValue : Base {
       return Base::template activations<S>(c, layer);
     } else {
       constexpr int size = Tap<S>::size, stride = 4 * block_threads, all = (size + stride - 1) / stride;
+      // equivalent: branch forced: packets beyond the last are neither polled nor stored
       constexpr int packets = all < 4 ? all : 4; // under way at once
       float *to = shared<Self>(c).arrived;
       for (int first = 4 * int(threadIdx.x); first < size; first += packets * stride) {

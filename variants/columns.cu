@@ -21,6 +21,7 @@ template <class Base> struct Columns : Base {
   static constexpr bool here(Stage s) { return s == Stage::input_norm || s == Stage::post_norm; }
 
   static DEVICE void enter(const Context &c) {
+    // equivalent: constant changed: batches take their places in turn, whichever is the first
     if (int(threadIdx.x) < block_threads) shared<Self>(c).batch[int(threadIdx.x)] = 0;
     Base::enter(c);
   }
@@ -55,6 +56,7 @@ template <class Base> struct Columns : Base {
   // the step: `finish(n, row, sums)`.
   template <Stage S, class Begin> static DEVICE void column_products(const Context &c, int layer, Begin begin) {
     constexpr Stage input = input_of(S);
+    // equivalent: layer -> 0: the loader has copied the layer's rows; the job only says how many
     const auto job = Self::template job<S>(c, layer);
     const Known<Self, decltype(job)> known(c, job);
     typename InputOf<Self, typename decltype(job)::Row>::Type x[Self::tokens];
@@ -96,6 +98,7 @@ template <class Base> struct Columns : Base {
 
   // The residual stream stays where its rows are finished; only the embedding is read.
   template <Stage S> static DEVICE auto emit(const Context &c, int layer) {
+    // equivalent: && -> ||: a residual that is not kept is read where the same thread has stored it
     if constexpr (S != Stage::o_proj && S != Stage::down) {
       return Base::template emit<S>(c, layer);
     } else {

@@ -21,6 +21,7 @@ template <class Base> struct CountedSums : Base {
 
   // The rows of o_proj are divided into parts. A part and a head have a block; with fewer blocks than heads there is
   // one part, and a block takes several heads. Blocks beyond the last part have none.
+  // equivalent: boundary moved or branch forced: how many blocks share a head decides the time; the others have no head
   static DEVICE int parts() { return int(gridDim.x) < model::heads ? 1 : int(gridDim.x) / model::heads; }
   static DEVICE int part() { return int(blockIdx.x) / model::heads; }
   static DEVICE int first_head() { return part() < parts() ? int(blockIdx.x) % model::heads : model::heads; }
@@ -62,6 +63,7 @@ template <class Base> struct CountedSums : Base {
         if (packet >= Split::packets) continue;
         UNROLL
         for (int r = 0; r < rows; ++r) { // rows beyond the last repeat it; their sums are dropped below
+          // equivalent: 1 -> 0 or initial value changed: sums of rows beyond the last are dropped
           const int row = first + r < end ? first + r : end - 1, at = packet * Split::width;
           sum[r] = add_products(columns.below(row).template load<bytes, Self::load_l1>(at),
                                 load_floats<Split::width>(x + at).value, sum[r]);
@@ -69,6 +71,7 @@ template <class Base> struct CountedSums : Base {
       }
       const float mine = transposing_sum<group>(sum);
       const int row = first + lane() % group / share;
+      // equivalent: 0 -> 1: lanes that share a sum have the same one; where a lane has it alone, nothing is added
       if (lane() % share != 0 || row >= end) continue;
       add_relaxed(sums(c, c.turn, layer) + row, addend(mine));
       if (head == 0) clear_sum(c, layer, row);

@@ -20,6 +20,7 @@ template <class Base> struct CpAsync : Base {
     constexpr int width = Job::Row::template width<Self::load_bytes>, columns = 32 * width * tile;
     constexpr int per_matrix = (Job::K + columns - 1) / columns, per_row = per_matrix * Job::matrices;
     const int first = job.part * block_warps + warp(), stride = job.parts * block_warps;
+    // equivalent: 0 -> (-1): a warp without rows has no items, whatever their number below one
     const int rows = first < job.rows ? (job.rows - first + stride - 1) / stride : 0, items = rows * per_row;
 
     const auto column = [&](int item, int t) { return item % per_matrix * columns + (t * 32 + lane()) * width; };
@@ -40,6 +41,7 @@ template <class Base> struct CpAsync : Base {
     float sums[Job::matrices] = {};
     for (int item = 0; item < items; ++item) {
       issue(item + stages - 1);
+      // equivalent: 1 -> 2: it waits for a group more than is read
       copy_wait<stages - 1>();                          // all groups but the newest are complete
       const bool second = item % per_row >= per_matrix; // a selection: an index would put sums in local memory
       float sum = second ? sums[Job::matrices - 1] : sums[0];
@@ -57,6 +59,6 @@ template <class Base> struct CpAsync : Base {
       UNROLL
       for (int i = 0; i < Job::matrices; ++i) sums[i] = 0;
     }
-    copy_wait<0>();
+    copy_wait<0>(); // equivalent: synchronization dropped: only empty groups can be left
   }
 };

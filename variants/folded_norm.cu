@@ -94,6 +94,7 @@ template <class Base> struct FoldedNorm : Base {
     if constexpr (here(input_of(S))) {
       const float scale = factor(c);
       return [=](int row, const auto &sums) {
+        // equivalent: / -> *: a scaled value beyond the last sum is not read
         constexpr int count = sizeof sums / sizeof sums[0];
         float scaled[count];
         UNROLL

@@ -33,6 +33,7 @@ template <class Base> struct FusedHead : Base {
     const auto job = with_input<Self, Stage::lm_head>(c, 0);
     const auto emit = Self::template emit<Stage::lm_head>(c, 0);
     Best best{negative_infinity(), 0};
+    // equivalent: boundary moved: a row beyond the last repeats the last one, and is dropped
     for (int row = (int(blockIdx.x) * block_warps + warp()) * rows; row < model::vocab;
          row += int(gridDim.x) * block_warps * rows) {
       float sums[rows];
@@ -43,6 +44,7 @@ template <class Base> struct FusedHead : Base {
       }
       UNROLL
       for (int r = 0; r < rows; ++r) {
+        // equivalent: equality inverted: every lane has the sums, and stores the same value
         if (lane() != 0 || row + r >= model::vocab) continue;
         const float sum[] = {sums[r]};
         emit(row + r, sum);
@@ -56,6 +58,7 @@ template <class Base> struct FusedHead : Base {
   // A candidate as an integer: a larger value gives a larger integer, and of equal values the lower index does. -0
   // becomes +0 first, because the two are equal.
   static DEVICE Packed pack(Best best) {
+    // equivalent: arithmetic replaced: a sum that starts at +0 is never -0
     const unsigned bits = __float_as_uint(best.value + 0.0f);
     const unsigned ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
     return Packed(ordered) << 32 | ~unsigned(best.index);
@@ -69,6 +72,7 @@ template <class Base> struct FusedHead : Base {
     max_relaxed(best, mine);
     if (add_acq_rel(head + 2, 1) != gridDim.x - 1) return;
     head[2] = 0;
+    // equivalent: 0 -> 1: the integer of every candidate is larger than 1
     Self::advance(c, ~unsigned(exchange_relaxed(best, 0)));
   }
 

@@ -26,6 +26,7 @@ template <class Base> struct Graph : Base {
   // The blocks share the first rows of matrix `m`, which their warps multiply first.
   template <class Job> static DEVICE void fetch(const Job &job, int m) {
     const size_t bytes = size_t(job.rows) * Job::Row::bytes, first = size_t(int(blockIdx.x)) * ahead;
+    // not executed: NVRTC unrolls four turns, and a block fetches a multiple of them ahead
     const char *from = static_cast<const char *>(job.row(m, 0).address);
     for (int at = int(threadIdx.x) * line; at < ahead; at += block_threads * line)
       if (first + at < bytes) prefetch_l2(from + first + at);

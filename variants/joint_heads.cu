@@ -37,6 +37,7 @@ template <class Base> struct JointHeads : Base {
     const bool own = end == c.position + 1, stores = own && Self::stores_heads() && head % group == 0;
     const size_t row = size_t(c.position) * entry_units;
     float *room = s.softmax.value[warp()]; // of attention, which follows
+    // equivalent: 3 -> 4: a fourth part does what the third does, and stores the same value
     for (int part = warp(); part < (own ? 3 : 1); part += block_warps) {
       if (part == 0) {
         float *out = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;

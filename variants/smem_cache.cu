@@ -22,7 +22,7 @@ template <class Base> struct SmemCache : Base {
     const float *from = Base::template activations<S>(c, layer);
     float *to = shared<Self>(c).vector;
     for (int i = int(threadIdx.x) * 4; i < Tap<S>::size; i += block_threads * 4) {
-      const auto a = load_floats<4>(from + i);
+      const auto a = load_floats<4>(from + i); // equivalent: 4 -> 5: the fifth element is not used
       UNROLL
       for (int j = 0; j < 4; ++j) to[i + j] = a.value[j];
     }

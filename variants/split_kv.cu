@@ -22,6 +22,7 @@ template <class Base> struct SplitKv : Base {
   }
 
   static DEVICE void attention(const Context &c, int layer) {
+    // equivalent: equality inverted or branch forced: attention and merge take any number of chunks
     if (chunks(c) == 1) return Base::attention(c, layer);
     for (int task = blockIdx.x; task < model::heads * chunks(c); task += int(gridDim.x)) {
       const int head = task / chunks(c), begin = task % chunks(c) * chunk;

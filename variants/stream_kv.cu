@@ -25,6 +25,7 @@ template <class Base> struct StreamKv : Base {
   };
 
   static DEVICE void enter(const Context &c) {
+    // equivalent: block_threads -> block_warps: any thread may initialize it, before the barrier in bulk_ring's enter
     if (threadIdx.x == block_threads) mbarrier_init(&shared<Self>(c).begins, 1);
     Base::enter(c); // in which the block learns of it
   }
@@ -64,6 +65,7 @@ template <class Base> struct StreamKv : Base {
     auto &s = shared<Self>(c);
     const EntryUnit *key = keys(c, layer, share.head / head_group), *value = values(c, layer, share.head / head_group);
     if constexpr (!Base::ahead)
+      // equivalent: synchronization dropped: it delays copies only; `begins` orders the entries of earlier steps
       if (share.begin < share.end) wait_for_phase(c, &s.begun, jobs++);
     for (int first = share.begin; first < share.end; first += per_tile, ++tile) {
       if (tile >= slots) wait_for_phase(c, &s.empty[tile % slots], tile / slots - 1);
@@ -109,10 +111,13 @@ template <class Base> struct StreamKv : Base {
     typename Self::Lanes heads(c);
     ROLLED
     for (int h = 0; h < share.heads; ++h) {
+      // equivalent: > -> >= or 0 -> (-1): an additional barrier before the first head
       if (h > 0) block_barrier(); // all threads have the query of the head before this one
+      // not executed: models with as many KV heads as heads have too few blocks for two parts of a head
       Self::prepare(c, layer, share.head + h, last ? c.position + 1 : share.end);
       heads.ask(h, s.query);
     }
+    // not executed: the token is one position, so the loop over positions has no second turn
     if (token) see<1>(heads, share, s.key, s.value, 1);
     for (int t = team; t < tiles; t += teams) {
       const unsigned at = (tile + t) % Base::slots;

@@ -10,6 +10,7 @@
 // The input type that `columns` multiplies by, above or below it in the stack.
 template <class Base> struct TensorRows : Base {
   using Self = typename Base::Self;
+  // equivalent: / -> *: how many rows a product has decides the time; it goes as far as a tile
   template <class Row> static constexpr int rows() { return fewer(Self::slot_bytes / Row::bytes, most_sums); }
   template <class Row> using Product = TensorInput<Row::columns, rows<Row>(), knob::tensor_rows::tiles>;
   template <class Format, int K> static constexpr int bytes() { return Product<Row<Format, K>>::bytes; }

@@ -8,6 +8,7 @@
 template <class Base> struct WarpSplit : Base {
   using Self = typename Base::Self;
   static constexpr int producers = knob::warp_split::producers, consumers = knob::warp_split::consumers;
+  // equivalent: 2 -> 1 or 2 -> 3: their number decides the time; a producer waits for the one that it fills
   static constexpr int slots = 2, packets = 4;      // double buffer; packets per lane in one tile
   static constexpr int full = 1, empty = 1 + slots; // numbers of the named barriers, one for each slot
 
@@ -33,6 +34,8 @@ template <class Base> struct WarpSplit : Base {
     const int first, stride, items;
     DEVICE explicit Walk(const Job &job)
         : first(job.part * consumers), stride(job.parts * consumers),
+          // equivalent: 0 -> 1 or 0 -> (-1): an item without rows is neither loaded nor multiplied
+          // not executed: only grids with more blocks than a matrix has rows leave a block without one
           items(first < job.rows ? (job.rows - first + stride - 1) / stride * per_row : 0) {}
     DEVICE int row(int item, int consumer) const { return first + item / per_row * stride + consumer; }
     static DEVICE int matrix(int item) { return item % per_row / per_matrix; }

@@ -31,7 +31,9 @@ class GuardedBuffer:
         padded = -(-self.bytes // ALIGN) * ALIGN
         self._pages = -(-padded // mmap.PAGESIZE) * mmap.PAGESIZE
         self.start = GUARD_BYTES + (self._pages - padded if at_end else 0)
-        mapping = self._map(self._pages + 2 * GUARD_BYTES)
+        mapping = mmap.mmap(-1, self._pages + 2 * GUARD_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(OSError):  # a kernel without them
+            mapping.madvise(mmap.MADV_HUGEPAGE)  # else the weights have a million pages
         self._raw = torch.frombuffer(mapping, dtype=torch.int16)
         first, last, end = GUARD_BYTES // 2, (GUARD_BYTES + self._pages) // 2, (self.start + self.bytes) // 2
         self._ends = self._raw[first : self.start // 2], self._raw[end:last]
@@ -40,12 +42,6 @@ class GuardedBuffer:
         self.tensor = self._raw[self.start // 2 : end].view(dtype)
         self._protect(0, GUARD_BYTES, NO_ACCESS)
         self._protect(GUARD_BYTES + self._pages, GUARD_BYTES, NO_ACCESS)
-
-    def _map(self, size: int) -> mmap.mmap:
-        mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        with suppress(OSError):  # a kernel without them
-            mapping.madvise(mmap.MADV_HUGEPAGE)  # else the weights have a million pages
-        return mapping
 
     def freeze(self) -> None:
         """Make the tensor read-only: any write is a fault, of a kernel as of Python."""

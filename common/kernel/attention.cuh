@@ -112,6 +112,7 @@ DEVICE void attend_block(const Context &c, int layer, int head, int begin, int e
   block_barrier();
   for (int i = threadIdx.x; i < model::head_dim; i += block_threads) {
     float max = parts.max[0];
+    // not executed: NVRTC knows the number of turns; where it leaves a branch, that goes one way
     for (int w = 1; w < block_warps; ++w) max = fmaxf(max, parts.max[w]);
     float sum = 0, value = 0;
     for (int w = 0; w < block_warps; ++w) {

@@ -23,9 +23,11 @@ template <unsigned Eager = 0, class Done, class Report> DEVICE void spin_until(D
   ROLLED
   for (unsigned polls = 0;; ++polls) {
     if (done() && polls <= spin_limit) return;
+    // not executed: a launch that passes waits less; tests/ptx/test_waiting.py gives up
     if (polls == spin_limit) report();
+    // not executed: a launch that passes waits less; tests/ptx/test_waiting.py gives up
     if (polls == 2 * spin_limit) trap();
-    if (polls >= Eager) __nanosleep(32);
+    if (polls >= Eager) __nanosleep(32); // not executed: a wait that ends takes fewer polls than the eager ones
   }
 }
 

@@ -21,6 +21,7 @@ DEVICE float *candidates(const Context &c, unsigned turn) {
 // Publishes this block's candidate, whose value is no NaN. Called by one thread, after a block barrier that follows
 // everything the block has done in the step.
 DEVICE void send_candidate(const Context &c, Best best) {
+  // equivalent: 1 -> 2: there are four places, and no block is more than a turn late
   float *mine = candidates(c, c.turn) + 2 * int(blockIdx.x), *next = candidates(c, c.turn + 1) + 2 * int(blockIdx.x);
   store_relaxed(next, unwritten);
   store_relaxed(next + 1, unwritten);
@@ -41,6 +42,7 @@ DEVICE Best arrive_candidates(const Context &c) {
       two = load_relaxed(from);
       bool all = true;
       UNROLL
+      // equivalent: < -> <= or 4 -> 5: there are no more than 4 words, and a fifth counts as there
       for (int i = 0; i < 4; ++i) all = all && (i >= words || two.word[i] != unwritten);
       return all;
     };

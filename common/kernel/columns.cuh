@@ -34,13 +34,16 @@ template <class Row> struct ColumnLanes {
     return next_power_of_two((packets + each * block_warps - 1) / (each * block_warps));
   }
   // Packets of a row that a warp loads, idle lanes included; the fewest, and of equal ones the fewest registers.
+  // equivalent: arithmetic replaced: how many packets a lane has decides the time
   static constexpr int loaded(int each) { return each * group_for(each); }
   static constexpr int best(int each = 1, int found = 0) {
     return each > 4 && found > 0
                ? found
+               // equivalent: 32 -> 31 or operands swapped: how many packets a lane has decides the time
                : best(each + 1, group_for(each) <= 32 && (found == 0 || loaded(each) < loaded(found)) ? each : found);
   }
   static constexpr int each = best(), group = group_for(each), rows = 32 / group;
+  // equivalent: block_warps -> block_threads or * -> /: where no lane is left over, comparing is superfluous
   static constexpr bool exact = block_warps * group * each == packets; // no lane is left over
 
   // The p-th packet of this lane. Those from `packets` on do not exist.
@@ -92,6 +95,7 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
     Packet<16> gain[Lanes::each * loads] = {};
     UNROLL
     for (int p = 0; p < Lanes::each * loads; ++p)
+      // equivalent: / -> * or branch forced or boundary moved: gains beyond the last meet elements that are zero
       if (Lanes::packet(p / loads) < Lanes::packets)
         gain[p] = load_weights<16>(gains + width * Lanes::packet(p / loads) + 8 * (p % loads));
     take(c, from);
@@ -107,6 +111,7 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
 
   // Every element in one of the block's threads: `out(i, value)`.
   template <class Out> DEVICE void each_once(Out out) const {
+    // equivalent: boundary moved: the next lane has the columns of lane 0, and stores the same values
     if (lane() >= Lanes::group) return;
     UNROLL
     for (int j = 0; j < width * Lanes::each; ++j)
@@ -120,6 +125,7 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
     constexpr int of_lane = fewer(Lanes::group, Inputs < 6 ? 6 / Inputs : 1); // rows at most, for their sums' registers
     constexpr int most = Lanes::rows * of_lane, turns = (Often + most - 1) / most;
     constexpr int at_once = (Often + turns - 1) / turns, sums = (at_once + Lanes::rows - 1) / Lanes::rows; // per lane
+    // equivalent: branch forced or equality inverted or boundary moved: both ways are right for a full tile
     if (sums > 1 && count == Often) { // so the compiler knows every row
       ROLLED
       for (int i = 0; i < Often; i += sums * Lanes::rows) some<sums>(x, i, Often, row, part, apart);
@@ -138,6 +144,7 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
     UNROLL
     for (int s = 0; s < Sums; ++s) {
       const int i = begin + s * Lanes::rows + lane() / Lanes::group;
+      // equivalent: boundary moved or bound off by one: a product beyond the last is not kept
       const auto weights = row(0, i < end ? i : end - 1);
       UNROLL
       for (int p = 0; p < Lanes::each; ++p) {
@@ -193,6 +200,7 @@ DEVICE void multiply_tiles(const Context &c, const In (&x)[Inputs], Place &place
   Mbarrier *full[Tiles];
   unsigned phase[Tiles];
   UNROLL
+  // not executed: NVRTC selects a tile's slot; where it leaves a branch, that goes one way
   for (int t = 0; t < Tiles; ++t) full[t] = &s.full[at[t].slot], phase[t] = at[t].phase;
   wait_for_phases(c, full, phase);
   place = at[Tiles - 1].next();
@@ -224,6 +232,7 @@ finish_batch(const Context &c, unsigned batch, const float (&squares)[Inputs], i
   block_barrier();
   constexpr int rows = most_sums / Job::matrices; // at most; they are finished input by input
   UNROLL
+  // equivalent: boundary moved: an additional turn is beyond the last row of each input, and finishes nothing
   for (int turn = 0; turn < Inputs * rows; turn += block_threads) { // one turn in a block of usual size
     const int n = Inputs == 1 ? 0 : (turn + int(threadIdx.x)) / rows, row = turn + threadIdx.x - n * rows;
     if (n >= Inputs) break;
@@ -260,6 +269,7 @@ DEVICE unsigned multiply_job(const Context &c, Known<Self, Job> known, const In 
     float *part = s.part[known.batch % 2][0][warp()];
     ROLLED
     for (int left = end - begin; left > 0; left -= In::tiles * per_tile, part += In::tiles * per_tile * matrices) {
+      // not executed: the loop decides it; where NVRTC leaves a branch, that goes one way
       if (left > (In::tiles - 1) * per_tile)
         multiply_tiles<Self, Job, In::tiles>(c, x, known.place, left, part, apart);
       else

@@ -208,6 +208,7 @@ DEVICE Context begin(const Buffers &b, void *shared) {
 template <class Kernel> DEVICE void run(const Buffers &b, void *shared, int steps) {
   const Context c = begin(b, shared);
   Kernel::enter(c);
+  // equivalent: bound off by one: without a loader warp no thread has a number beyond the last
   if constexpr (loader_warps > 0)
     if (int(threadIdx.x) >= block_threads) return Kernel::load(c, steps);
   Kernel::decode(c, steps);

@@ -13,6 +13,7 @@ template <class Self> DEVICE void draft(const Context &c, int count) {
   unsigned *ids = c.state + state_at::ids;
   const int chosen = c.state[state_at::position], given = c.state[state_at::prompt_length];
   const int last = given > chosen ? given - 1 : chosen, end = chosen + count;
+  // equivalent: 0 -> (-1): where nothing matches there is no draft, wherever it would stand
   Best best{0, 0}; // ids that match, and how far back the last of them stands
   for (int back = 1 + int(threadIdx.x); back <= last; back += block_threads) {
     int match = 0;

@@ -41,6 +41,7 @@ DEVICE void arrive_by_value(const Context &c, int layer, int i, int end, Packet<
   const auto arrived = [&] {
     bool all = true;
     UNROLL
+    // equivalent: operands swapped: the loop after the wait only counts; without the one in the wait nothing arrives
     for (int p = 0; p < Packets; ++p)
       if (at(p) < end) to[p] = load_relaxed(from + at(p));
     UNROLL

@@ -22,17 +22,22 @@ struct Share {
 // more; a block has one share where there are several parts, so that all parts of a head are made at the same time.
 template <int Chunk, int PerTile> struct SharesOf {
   static DEVICE int parts(int position) {
+    // equivalent: boundary moved or bound off by one or ? -> && false ?: the number of parts decides the time
     const int blocks = int(gridDim.x) / model::kv_heads, most = blocks < most_parts ? blocks : most_parts;
+    // equivalent: boundary moved or bound off by one or ? -> && false ?: the number of parts decides the time
     const int wanted = position / Chunk < most ? position / Chunk : most;
+    // not executed: a model of one position, which has a text of its own, has no second part
     return wanted < 1 ? 1 : wanted;
   }
   // Heads of a share: one, unless there are parts, or fewer blocks than heads.
   static DEVICE int together(int position) {
+    // equivalent: operands swapped or boundary moved or model::heads -> model::kv_heads: one part takes any heads
     return parts(position) > 1 || int(gridDim.x) < model::heads ? head_group : 1;
   }
   static DEVICE int count(int position) { return model::heads / together(position) * parts(position); }
   static DEVICE Share at(int position, int number) {
     const int heads = together(position), all = parts(position), part = number % all;
+    // equivalent: 1 -> 0 or - -> +: a tile beyond the last is cut off at the position
     const int tiles = (position + PerTile - 1) / PerTile, end = tiles * (part + 1) / all * PerTile;
     return {number / all * heads, heads, part, all, tiles * part / all * PerTile, end < position ? end : position};
   }
@@ -98,6 +103,7 @@ struct Heads {
       UNROLL
       for (int i = 0; i < AtOnce * Split::per_lane; ++i) {
         const int u = i / Split::per_lane, p = i % Split::per_lane;
+        // equivalent: branch forced: merge_warps drops a lane without a packet; a key's missing packet is found
         if (!exists(p)) continue;
         const auto k = load(key, at(u), p);
         scales[u] = scale_of(k);
@@ -113,6 +119,7 @@ struct Heads {
         float max = soft[h].max;
         UNROLL
         for (int u = 0; u < AtOnce; ++u) {
+          // equivalent: initial value changed: a softmax is the same when every score is larger by one
           const float score = warp_sum<Split::group>(weight[h][u] * scales[u]);
           weight[h][u] = position(u) < count ? score : negative_infinity();
           max = fmaxf(max, weight[h][u]);
@@ -130,7 +137,7 @@ struct Heads {
       }
       add_values<N, AtOnce>(value, weight, at);
     }
-  }
+  } // not executed: a model of one position has no earlier ones to loop over
 
   // True if a lane has a packet: all have one where the lanes divide a head evenly. And this packet of a position.
   static DEVICE bool exists(int p) {
@@ -147,6 +154,7 @@ struct Heads {
     UNROLL
     for (int i = 0; i < AtOnce * Split::per_lane; ++i) {
       const int u = i / Split::per_lane, p = i % Split::per_lane;
+      // equivalent: branch forced: merge_warps drops a lane without a packet; a key's missing packet is found
       if (!exists(p)) continue;
       const auto v = load(value, at(u), p);
       UNROLL
@@ -181,7 +189,7 @@ struct Heads {
 // `parts` is in use until the block's next barrier.
 template <int N, class Out> DEVICE void merge_warps(const Part<N> &soft, SoftmaxParts &parts, Out out) {
   using Split = Heads::Split;
-  if (lane() == 0) {
+  if (lane() == 0) { // equivalent: branch forced: every lane has the warp's maximum and sum, and stores the same values
     parts.max[warp()] = soft.max;
     parts.sum[warp()] = soft.sum;
   }
@@ -275,6 +283,7 @@ template <class Out> DEVICE void merge_parts(const Context &c, int layer, const 
     UNROLL
     for (int j = 0; j < 4; ++j) {
       const float value = warp_sum<most_parts>(__uint_as_float(values.word[j]) * keep);
+      // equivalent: equality inverted or constant changed: every lane of a packet has and stores the same sums
       if (packet < end && p == 0) out(packet * 4 + j, __fdividef(value, sum));
     }
   }

@@ -51,6 +51,7 @@ DEVICE Best better(Best a, Best b) { return b.value > a.value || (b.value == a.v
 
 DEVICE Best warp_best(Best best) {
   UNROLL
+  // equivalent: 16 -> 17: lanes 17, 8, 4, 2 and 1 apart reach every lane, and a maximum may be taken twice
   for (int mask = 16; mask > 0; mask /= 2)
     best = better(best, {__shfl_xor_sync(all_lanes, best.value, mask), __shfl_xor_sync(all_lanes, best.index, mask)});
   return best;

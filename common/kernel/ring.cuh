@@ -12,6 +12,7 @@ constexpr unsigned passed_jobs = PASSED_TILES / 2u * 2u;
 
 constexpr int most_sums = 512 / block_warps; // products of a tile at most; a block finishes as many together
 
+// not executed: NVRTC selects the smaller number; where it leaves a branch, that goes one way
 DEVICE constexpr int fewer(int a, int b) { return a < b ? a : b; }
 
 // How a loader warp fills a slot. In bulk, one lane asks for each run of bytes, and the slot's barrier counts bytes.
@@ -49,7 +50,7 @@ template <bool Bulk> struct SlotCopies {
   }
   // Before the loader ends: a thread waits for its own copies.
   static DEVICE void finish() {
-    if constexpr (!Bulk) {
+    if constexpr (!Bulk) { // equivalent: branch forced: it waits for copies of which there are none
       copy_commit();
       copy_wait<0>();
     }

@@ -23,8 +23,10 @@ DEVICE double kept_frequency(double frequency) {
 template <class Out> DEVICE void rope_angles(int position, int first, Out out) {
   for (int i = first; i < rope_pairs; i += block_threads) {
     double frequency = exp(-2.0 * i / model::head_dim * log(model::rope_theta));
+    // equivalent: branch forced: a factor of 1 leaves all of a frequency
     if constexpr (model::rope_factor != 1) frequency *= kept_frequency(frequency);
     double turns = position * frequency / two_pi;
+    // equivalent: any whole number of turns may be taken away; near zero a GPU computes the sine faster
     turns -= rint(turns); // into [-1/2, 1/2], which needs no slow argument reduction
     double sine, cosine;
     sincospi(2 * turns, &sine, &cosine);

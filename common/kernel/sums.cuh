@@ -15,6 +15,7 @@
 constexpr int bits_of(unsigned n) { return n == 0 ? 0 : 1 + bits_of(n / 2); }
 
 constexpr unsigned addends = model::heads; // addends per word
+// equivalent: 2 -> 3: a sum that begins higher up has less room, which addend_limit follows
 constexpr int count_bits = bits_of(addends), sum_at = 2 * count_bits;
 constexpr unsigned count_mask = (1u << count_bits) - 1;
 constexpr float units = 4294967296.0f; // in 1.0

@@ -9,6 +9,7 @@
 template <int K, int Often, int Together> struct TensorInput {
   static constexpr int rows = Often > 4 ? 8 : Often > 2 ? 4 : 2, pieces = 8 / rows; // per product
   static constexpr int wide = pieces == 4 ? 2 : 1; // lines of a row that a product has at once, a half of each
+  // equivalent: 1 -> 0: a line beyond the last has no columns
   static constexpr int lines = (K + wide * line * block_warps - 1) / (wide * line * block_warps); // per lane
   static constexpr int columns = lines * wide * line;                                             // per warp
   static constexpr int both = pieces == 1 ? 2 : 1;           // products: each half of a line is in one
@@ -42,6 +43,7 @@ template <int K, int Often, int Together> struct TensorInput {
     Packet<8> gain[mine / 4] = {};
     UNROLL
     for (int i = 0; i < mine; i += 4)
+      // equivalent: branch forced: gains beyond the last meet elements that are zero
       if (exists(i)) gain[i / 4] = load_weights<8>(gains + column(i));
     fill(from);
     float squares = 0;
@@ -76,6 +78,7 @@ template <int K, int Often, int Together> struct TensorInput {
       if (turn > 0) __syncwarp(); // all lanes have read
       UNROLL
       for (int i = 0; i < mine; i += 4) {
+        // equivalent: initial value changed: only its multiple of eight and its half of a line count
         const int at = own(i), packet = packet_of(at);
         if (mine * 32 != columns && at >= columns) continue;
         if (turns == 1 || packet % 2 == turn) store_terms(x + i, at, terms, staged, packet / turns);
@@ -110,6 +113,7 @@ template <int K, int Often, int Together> struct TensorInput {
     const int g = lane() / 4; // a column of the product, of four lanes
     const int at = 2 * (warp() * columns + (pieces == 4 ? g / 2 % 2 * line : 0)) + begin_of_lane(lane());
     ROLLED
+    // equivalent: boundary moved: an additional turn has no rows, and keeps no product
     for (int begin = 0; begin < (divided ? count : 1); begin += at_once * each) {
       const auto products_of = [=](int t) { return divided || t + 1 == Tiles ? count - begin - t * each : Of; };
       const auto row_of = [=](int t, int n) { // row in column n of the product; there may be fewer rows
@@ -123,6 +127,7 @@ template <int K, int Often, int Together> struct TensorInput {
       UNROLL
       for (int t = 0; t < at_once; ++t) products[t] = product(weights[t], [=](int n) { return row_of(t, n); });
       UNROLL
+      // equivalent: boundary moved: no product of an additional tile is kept
       for (int t = 0; t < at_once; ++t) add_up(products[t], products_of(t), part + begin + t * each);
     }
   }
@@ -174,6 +179,6 @@ template <int K, int Often, int Together> struct TensorInput {
     if (pieces == 4) mine += __shfl_xor_sync(all_lanes, mine, 16 + 1);
     const bool finished = pieces == 1 ? g < 2 : g == 0 && (pieces == 2 || q % 2 == 0);
     const int own = !finished ? most_sums : pieces == 1 ? 2 * q + g : pieces == 2 ? q : q / 2;
-    if (own < count) part[own] = mine;
+    if (own < count) part[own] = mine; // equivalent: boundary moved: a value beyond the last sum is overwritten
   }
 };

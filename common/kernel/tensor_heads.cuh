@@ -13,6 +13,7 @@ struct HeadTerms {
 
 // As Heads. The columns of a product are positions, and its rows are the terms of two heads.
 struct TensorHeads : Heads {
+  // equivalent: 2 -> 1: no head is of a pair beyond the last
   static constexpr int lines = HeadTerms::lines, at_once = HeadTerms::at_once, pairs = (head_group + 1) / 2;
   static constexpr int each =
       at_once > Split::positions ? at_once / Split::positions : 1; // positions of a lane's values
@@ -51,6 +52,7 @@ struct TensorHeads : Heads {
       const auto position = [&](int i) { return fewer(start + i, count - 1); };
       Packet<16> keys[2 * lines];
       const auto row = [&](int i) { return EntryRow{key + position(i) * entry_units}; };
+      // equivalent: constant changed or arithmetic replaced: where rows are full lines, comparing is superfluous
       row(lane() / 4).template load_pairs<lines, 1, 2>(begin_of_lane(lane()), model::head_dim % line == 0, keys);
       float scales[2];
       UNROLL
@@ -93,11 +95,12 @@ struct TensorHeads : Heads {
     for (int j = 0; j < 2; ++j) scores.value[j] = rescale(scores.value[j], max);
     seen[k].max = max;
     seen[k].sum = seen[k].sum * keep + scores.value[0] + scores.value[1];
+    // equivalent: 16 -> 15: lanes 15 and 31 have the scores of lanes 3 and 19, and store them there
     if (lane() % 16 >= 4 || h >= heads) return;
     float *to = common.weight[warp()][h];
     to[2 * q] = scores.value[0];
     to[2 * q + 1] = scores.value[1];
-    if (q == 0) to[at_once] = keep;
+    if (q == 0) to[at_once] = keep; // equivalent: 0 -> 1: four neighboring lanes have the same factor
   }
 
   DEVICE const auto &merged(int h) {
@@ -106,6 +109,7 @@ struct TensorHeads : Heads {
       if (k != h / 2) continue;
       float sum = seen[k].sum + __shfl_xor_sync(all_lanes, seen[k].sum, 1);
       sum += __shfl_xor_sync(all_lanes, sum, 2);
+      // equivalent: initial value changed: a softmax is the same when every maximum is larger by one
       const float max = seen[k].max, other_max = __shfl_xor_sync(all_lanes, max, 16),
                   other_sum = __shfl_xor_sync(all_lanes, sum, 16);
       const bool own = lane() / 16 == h % 2;

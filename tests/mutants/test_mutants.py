@@ -7,7 +7,6 @@ The list is checked for completeness: each barrier, named barrier and wait of th
 
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,8 @@ from common import ROOT
 from common.errors import LabError
 from common.stacks.catalog import variants
 from tests.strength.mutants.generated import mutants_of
-from tests.strength.mutants.judge import SAME_CODE, SURVIVED, Judged
+from tests.strength.mutants.judge import judge_each
 from tests.strength.mutants.mutation import Edit, apply, read_mutants, sample, source_of
-from tests.strength.mutants.processes import judge_each
-from tests.strength.mutants.table import summary
 
 pytestmark = pytest.mark.cpu
 MUTANTS = read_mutants()
@@ -99,33 +96,10 @@ def test_a_sample_has_every_class_and_no_mutant_twice(seed):
     assert all(mutant in everything for mutant in MUTANTS)
 
 
-@pytest.fixture(scope="module")
-def found(cpu_cache) -> tuple[list[Judged], int]:
+@pytest.mark.timeout(1800)  # an idle machine needs a tenth of that
+def test_every_fault_is_found(cpu_cache):
     """A fresh sample, each mutant checked once."""
     seed = seed_for("mutants")
     tried = sample([mutant for mutant in MUTANTS if mutant.expect != "equivalent"], SAMPLE, seed)
-    return judge_each(tried, seed, cpu_cache, os.cpu_count() or 1), seed
-
-
-@pytest.mark.timeout(1800)  # with `found`; on an idle machine it takes a tenth of that
-def test_every_fault_is_found(found):
-    ones, seed = found
-    assert not [(one.title, one.fate, one.how) for one in ones if not one.found], seed
-
-
-def test_weaker_checks_do_not_find_what_only_another_order_shows(found):
-    """A race that this run's order of lanes and blocks does not lose leaves the right token and logits."""
-    ones, seed = found
-    assert not [one.title for one in ones if one.mutant.expect == "race" and (one.token or one.logits)], seed
-
-
-def test_columns_of_the_table_add_up(found):
-    ones, _ = found
-    (harmless,) = (Judged(mutant, SURVIVED) for mutant in MUTANTS if mutant.name.endswith("%%clock64"))
-    result = summary([*ones, harmless, replace(ones[0], fate=SAME_CODE)])
-    *classes, total = result.rows
-    assert [total[column] for column in ("mutants", "survived", "equivalent")] == [len(ones) + 2, 1, 1]
-    for column in ("mutants", "killed", "survived", "equivalent", "final token", "final logits"):
-        assert sum(row[column] for row in classes) == total[column]
-    assert any(note == f"survived: {ones[0].title}: {ones[0].how}" for note in result.notes)
-    assert any(note == f"equivalent: {harmless.title}: {harmless.mutant.reason}" for note in result.notes)
+    found = judge_each(tried, seed, cpu_cache, os.cpu_count() or 1)
+    assert not [(one.title, one.fate, one.how) for one in found if not one.found], seed

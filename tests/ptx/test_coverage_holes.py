@@ -5,14 +5,15 @@ from dataclasses import replace
 import pytest
 from sampled import ALL, SAMPLE, sampled
 
+from common import ROOT
 from common.config.cli import composed
 from common.config.resolve import model_named, resolve
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import choose_stacks
 from experiments.tables.progress import Quiet
-from tests.strength.coverage.execution import executed
-from tests.strength.coverage.holes import LINES, Item, items, listed, read_reasons, reason_for, unexplained
-from tests.strength.coverage.others import others
+from tests.strength.coverage.execution import executed, others
+from tests.strength.coverage.holes import FOLDERS, LINES, Item, items, listed, reason_for
+from tests.strength.excuses import excuses
 
 NAMED = choose_stacks(read_catalog(), "catalog", None, {}, 256)
 BEYOND = others(model_named("tiny"), 256)  # stacks with a model whose formats they take
@@ -37,14 +38,15 @@ def test_plain_trials_execute_every_line_of_variants(case, covered):
     (done,) = covered("plain", [case]) if case in NAMED else covered("plain", beyond=[case])
     own = [item for item in done if item.kind == LINES and item.file.startswith("variants/")]
     assert any(done[item] for item in own)
-    assert list(listed(unexplained((item for item in own if not done[item]), read_reasons()))) == []
+    assert list(listed(item for item in own if not done[item] and not reason_for(item))) == []
 
 
 @pytest.mark.cpu
 @pytest.mark.timeout(7200)
 @pytest.mark.skipif(SAMPLE != ALL, reason="takes all stacks")
 def test_each_stack_leaves_nothing_out_without_a_reason_and_every_reason_is_needed(covered):
-    reasons = read_reasons()
     missing = {item for done in covered("all", NAMED, BEYOND) for item, reached in done.items() if not reached}
-    assert list(listed(unexplained(missing, reasons))) == []
-    assert {reason_for(item, reasons) for item in missing} == set(reasons)
+    assert list(listed(item for item in missing if not reason_for(item))) == []
+    files = [str(path.relative_to(ROOT)) for folder in FOLDERS for path in (ROOT / folder).glob("*.cu*")]
+    every = {why for file in files for whys in excuses(file, "not executed").values() for why in whys}
+    assert {reason_for(item) for item in missing} == every

@@ -37,7 +37,7 @@ def test_rings_have_two_slots():
 def test_a_case_passes_and_is_not_tried_again(case, cpu_cache, seed, tmp_path, monkeypatch):
     file = tmp_path / "passed.jsonl"
     assert list(failures([case], seed, cpu_cache, Kept(file))) == []
-    monkeypatch.setattr("tests.strength.ptx.apart", None)
+    monkeypatch.setattr("tests.strength.kept.apart", None)
     assert list(failures([case], seed, cpu_cache, Kept(file))) == []
 
 
@@ -49,7 +49,7 @@ def test_what_fails_is_reported_and_tried_again(tmp_path, monkeypatch):
             raise one
         return one
 
-    monkeypatch.setattr("tests.strength.ptx.apart", apart)
+    monkeypatch.setattr("tests.strength.kept.apart", apart)
     kept, (case, *_) = Kept(tmp_path / "passed.jsonl"), CASES
     assert [list(failures([case], 1, tmp_path, kept)) for _ in range(3)] == [
         [f"{case}: wrong"],

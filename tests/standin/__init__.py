@@ -8,8 +8,8 @@ another stream may still use is refused with both lines, also when it has been f
 a graph of arrays that are gone is refused, memory is 0xff until it is written, addresses must be of living buffers,
 accesses beside a buffer and writes of what the kernel declares const are illegal, and times may be read only after
 waiting.
-Like CuPy: a cooperative grid that is too large is made smaller with a warning, a strided view is copied twice on its
-way to the host, queries hide errors, freed memory stays with the pool, and what CUDA forbids in a capture breaks it.
+Like CuPy: a cooperative grid that is too large is made smaller with a warning, queries hide errors, and freed memory
+stays with the pool.
 Real: NVRTC compiles every text for sm_90 as CuPy would have it; registers, shared and local memory are the cubin's;
 pynvml is the real one over a made-up NVML. The machine of the PTX device executes kernels, in another order at every
 launch, and numpy the probes, which take it too long.
@@ -20,7 +20,7 @@ What it cannot show:
 - waits that give up after more than 2^18 polls: they never end;
 - reads of pinned memory by the host before a kernel is done; timing of errors: they are found by the next wait;
 - the sizes of a real model: its memory is 64 MiB; torch.cuda, nsys, ncu and CUDA libraries do not exist;
-- captures that are not relaxed, of blocking streams, or that fork to others; graphs in graphs;
+- anything but launches, copies on the GPU and memsets in a capture: the rest is refused;
 - fragments of the pool, a full queue of launches, times in steps of half a us;
 - CuPy beyond what the lab uses: a name that is missing here is an AttributeError.
 """

@@ -1,14 +1,20 @@
-"""Results of a long check, kept by what they depend on: after a stop it goes on, and repeats nothing."""
+"""Long checks: each case in a process of its own, and results kept, so that after a stop nothing is repeated."""
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from common import ROOT
+from common.errors import LabError
+from experiments.processes import apart
+
+Case = TypeVar("Case")
 
 
 class Kept:
@@ -45,3 +51,27 @@ def of_code(*folders: str) -> str:
         path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".cpp", ".hpp")
     )
     return digest(f"{path.relative_to(ROOT)} {path.read_text()}" for path in sorted(paths))
+
+
+def each_apart(
+    call: Callable[[Case], Any], cases: Sequence[Case], processes: int, seconds: float, *preload: str
+) -> Iterator[tuple[Case, Any]]:
+    """Each case with what `call` makes of it in a process of its own, or the LabError that it ends with, as they end.
+
+    preload: modules that the processes share, which take longest to import.
+    """
+    context = get_context("forkserver")
+    context.set_forkserver_preload(list(preload))
+
+    def one(case: Case) -> tuple[Case, Any]:
+        try:
+            return case, apart(seconds, call, case, context=context)
+        except LabError as error:
+            return case, error
+
+    with ThreadPoolExecutor(processes) as pool:
+        futures = [pool.submit(one, case) for case in cases]
+        try:
+            yield from (future.result() for future in as_completed(futures))
+        finally:
+            pool.shutdown(cancel_futures=True)

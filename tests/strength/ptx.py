@@ -8,10 +8,8 @@ kernels, tries the others. Exit code: 0 every stack passed, 1 one did not.
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
-from multiprocessing import get_context
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -25,10 +23,9 @@ from common.stacks.stack import Stack, choose_stacks, equals_parent
 from common.validate.prove import prove, text_of
 from common.validate.scenarios import Start
 from common.validate.trials import GIVEN, LOW, Trial
-from experiments.processes import apart
 from experiments.tables.progress import progress
 from tests.strength.command import command
-from tests.strength.kept import Kept, digest, of_code
+from tests.strength.kept import Kept, digest, each_apart, of_code
 
 ALL, OTHERS = ("sm_90", "sm_86"), ("sm_80", "sm_89", "sm_100", "sm_120")  # targets of every stack, and of SOME
 SOME = ("baseline", "persistent", "streaming")
@@ -104,24 +101,16 @@ def failures(tried: Sequence[Case], seed: int, folder: Path, kept: Kept) -> Iter
 
     Cases in `kept` are not tried again, and cases that pass are added to it.
     """
-    distinct = {key: case for case in tried if kept.get(key := case.key) is None}
-    context = get_context("forkserver")
-    context.set_forkserver_preload(["common.devices.ptx.device", "common.validate.prove"])  # what takes longest
-
-    def failure(key: str) -> str:
-        try:
-            found = str(apart(TIMEOUT, distinct[key].failure, seed, folder, context=context))
-        except LabError as error:
-            found = str(error)
-        if not found:
-            kept.put(key, found)
-        return found
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool, progress(len(distinct)) as bar:
-        for number, (case, found) in enumerate(zip(distinct.values(), pool.map(failure, distinct), strict=True), 1):
-            bar.begin(f"{number} of {len(distinct)}: {case}")
+    left = list({key: case for case in tried if kept.get(key := case.key) is None}.values())
+    preload = ("common.devices.ptx.device", "common.validate.prove")
+    with progress(len(left)) as bar:
+        failure = partial(Case.failure, seed=seed, cache=folder)
+        for number, (case, found) in enumerate(each_apart(failure, left, os.cpu_count() or 1, TIMEOUT, *preload), 1):
+            bar.begin(f"{number} of {len(left)}: {case}")
             if found:
                 yield f"{case}: {found}"
+            else:
+                kept.put(case.key, "")
 
 
 def run(archs: Sequence[str]) -> int:
@@ -139,10 +128,7 @@ def run(archs: Sequence[str]) -> int:
     return int(failed > 0)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; `argv` without the program's name. Returns the exit code."""
-    return command(run, __doc__, argv)
-
+main = partial(command, run, __doc__)
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -54,22 +54,6 @@ def test_the_correct_step_passes(cpu_cache, tiny, seed):
         assert validate(session, weights, tiny, scenarios(tiny, seed, weights), seed).passed, seed
 
 
-def test_kernel_that_only_embeds(refused):
-    """Copies its input to every result of the same width, and chooses the token it was given."""
-    found = refused(
-        f"""embed(c); block_barrier(); {ONE}
-        const float *x = tap<Stage::embed>(c, 0);
-        for (int i = 0; i < model::hidden; ++i) {{
-          for (int layer = 0; layer < model::layers; ++layer)
-            tap<Stage::input_norm>(c, layer)[i] = tap<Stage::o_proj>(c, layer)[i] = tap<Stage::post_norm>(c, layer)[i] =
-                tap<Stage::down>(c, layer)[i] = x[i];
-          tap<Stage::final_norm>(c, 0)[i] = x[i];
-        }}
-        store_token(c, c.token);"""
-    )
-    assert (found.stage, found.layer) == ("input_norm", 0)
-
-
 def test_kernel_that_works_only_in_the_first_launch(refused):
     """Correct in the first launch only; later launches leave the buffers unchanged."""
     found = refused("static bool done; const bool first = !done; block_barrier(); done = true; if (first) step(c);")

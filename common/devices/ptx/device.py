@@ -35,7 +35,6 @@ class PtxDevice:
     """
 
     name = "ptx"
-    buffers: type[GuardedBuffer] = GuardedBuffer
     sessions: type[PtxSession] = PtxSession
 
     def __init__(
@@ -81,7 +80,7 @@ class PtxDevice:
         if not 1 <= blocks <= MAX_BLOCKS:
             raise Refused(f"blocks={blocks} is not in 1..{MAX_BLOCKS}", f"give blocks=N with N in 1..{MAX_BLOCKS}")
         if self._weights is None or self._weights[0] is not weights:
-            guarded = self.buffers(program.source.layout.weights_size, torch.bfloat16, at_end(self.seed))
+            guarded = GuardedBuffer(program.source.layout.weights_size, torch.bfloat16, at_end(self.seed))
             guarded.tensor.copy_(weights)
             guarded.freeze()
             self._weights = (weights, guarded)

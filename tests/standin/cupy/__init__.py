@@ -1,7 +1,7 @@
 """Stand-in for CuPy: what the lab uses of it, with CuPy's names, and strict. See tests/standin/__init__.py."""
 
 from cupy import _environment, cuda
-from cupy._arrays import array_equal, asarray, empty, ndarray, zeros
+from cupy._arrays import asarray, empty, ndarray, zeros
 from cupy._raw import RawKernel, RawModule
 from numpy import float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
 
@@ -14,6 +14,6 @@ def get_default_memory_pool() -> cuda.memory.MemoryPool:
     return _pool
 
 
-__all__ = ["_environment", "array_equal", "asarray", "cuda", "empty", "ndarray", "zeros"]
+__all__ = ["_environment", "asarray", "cuda", "empty", "ndarray", "zeros"]
 __all__ += ["RawKernel", "RawModule", "float32", "float64", "get_default_memory_pool", "int8", "int16", "int32"]
 __all__ += ["int64", "uint8", "uint16", "uint32", "uint64"]

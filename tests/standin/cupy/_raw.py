@@ -6,10 +6,8 @@ from cupy._arrays import MemoryPointer
 from cupy.cuda import driver
 from cupy.cuda.compiler import CompileException
 from cupy.cuda.function import Function
-from standin_gpu import errors
 from standin_gpu.compiling import CompilationFailed, compile_text
 from standin_gpu.cython import typed
-from standin_gpu.errors import CUDADriverError
 from standin_gpu.launching import Kernel
 from standin_gpu.machine import MACHINE
 from standin_gpu.memory import Owner
@@ -54,8 +52,6 @@ class RawModule:
     @typed
     def get_global(self, name: str) -> MemoryPointer:
         self._loaded()
-        if name not in self._variables:
-            raise CUDADriverError(errors.NOT_FOUND)
         owner = self._variables[name]
         return MemoryPointer._at(owner, owner.buffer.bytes.ctypes.data)
 
@@ -96,11 +92,6 @@ class RawKernel:
     def __call__(self, grid: Any, block: Any, args: Any, **kwargs: Any) -> None:
         self.kernel(grid, block, args, enable_cooperative_groups=self.enable_cooperative_groups, **kwargs)
 
-    @typed
-    def compile(self, log_stream: Any = None) -> None:
-        self._function = None
-        self.kernel  # noqa: B018
-
     @property
     def kernel(self) -> Function:
         if self._function is None:
@@ -109,25 +100,12 @@ class RawKernel:
         return self._function
 
     @property
-    def attributes(self) -> dict[str, int]:
-        names = ("max_threads_per_block", "shared_size_bytes", "local_size_bytes", "num_regs")
-        return {name: getattr(self, name) for name in (*names, "max_dynamic_shared_size_bytes")}
-
-    @property
     def num_regs(self) -> int:
         return self._attribute(driver.CU_FUNC_ATTRIBUTE_NUM_REGS)
 
     @property
     def shared_size_bytes(self) -> int:
         return self._attribute(driver.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)
-
-    @property
-    def local_size_bytes(self) -> int:
-        return self._attribute(driver.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)
-
-    @property
-    def max_threads_per_block(self) -> int:
-        return self._attribute(driver.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)
 
     @property
     def max_dynamic_shared_size_bytes(self) -> int:

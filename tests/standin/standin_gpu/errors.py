@@ -14,19 +14,11 @@ CODES = {
     701: ("LaunchOutOfResources", "LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"),
     716: ("MisalignedAddress", "MISALIGNED_ADDRESS", "misaligned address"),
     719: ("LaunchFailure", "LAUNCH_FAILED", "unspecified launch failure"),
-    900: ("StreamCaptureUnsupported", "STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"),
-    901: (
-        "StreamCaptureInvalidated",
-        "STREAM_CAPTURE_INVALIDATED",
-        "operation failed due to a previous error during capture",
-    ),
-    907: ("CapturedEvent", "CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"),
     999: ("Unknown", "UNKNOWN", "unknown error"),
 }
 INVALID_VALUE, OUT_OF_MEMORY, NO_DEVICE, INVALID_DEVICE = 1, 2, 100, 101
 INVALID_HANDLE, ILLEGAL_STATE, NOT_FOUND, NOT_READY = 400, 401, 500, 600
 ILLEGAL_ADDRESS, OUT_OF_RESOURCES, MISALIGNED, LAUNCH_FAILED = 700, 701, 716, 719
-CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED, CAPTURED_EVENT = 900, 901, 907
 UNKNOWN = 999
 
 

@@ -44,7 +44,6 @@ class PtxFunction:
     def __init__(self, ptx: str, name: str) -> None:
         self.name, self._ptx, self._parameters = name, ptx, program(ptx).kernels[name].parameters
         self.needs, self.dynamic_shared = Needs(32, program(ptx).shared(name), 0, ()), STATIC_SHARED
-        self.max_threads = BLOCK_THREADS
 
     def allow_shared(self, size: int) -> None:
         self.dynamic_shared = size
@@ -65,4 +64,4 @@ class PtxFunction:
         def act() -> float:
             return execute(self._ptx, on, self.name, grid, block, shared, bytes(given), buffers, threads)
 
-        MACHINE.queue(on, self.name, [], living, act, CUDADriverError)
+        MACHINE.queue(on, self.name, [], living, act)

@@ -122,7 +122,7 @@ def launch(kernel: Kernel, grid: Size, block: Size, args: Any, shared: int, on: 
                 buffer.bytes[0] ^= parameter.name in RESULTS
         return seconds
 
-    MACHINE.queue(on, kernel.name, reads, writes, act, CUDADriverError)
+    MACHINE.queue(on, kernel.name, reads, writes, act)
 
 
 def from_memory(kernel: Kernel, parameters: Sequence[int]) -> list[np.generic]:

@@ -6,7 +6,6 @@ from contextlib import suppress
 from weakref import WeakSet
 
 from standin_gpu import clock, cost, device, errors, faults
-from standin_gpu.captures import Captures
 from standin_gpu.errors import CUDARuntimeError, Misuse
 from standin_gpu.memory import Buffer, OutOfMemory, Owner, Pool
 from standin_gpu.streams import Order, Queue, Use, Uses, Work, line
@@ -16,19 +15,14 @@ PINNED = 1 << 30  # bytes of pinned memory
 
 
 class Machine:
-    """Gate of all calls. failed: the sticky error; pending: the error that the next wait finds.
-
-    compiled: operators for which CuPy would compile a kernel of its own, a second each on a fresh machine.
-    """
+    """Gate of all calls. failed: the sticky error; pending: the error that the next wait finds."""
 
     def __init__(self) -> None:
         self.order = Order()
-        self.captures = Captures(self.order)
         self._pool = Pool(device.MEMORY, self.order.clock)
         self._pinned = Pool(PINNED, self.order.clock)
         self._buffers: WeakSet[Buffer] = WeakSet()
         self.failed = self.pending = 0
-        self.compiled: list[str] = []
         self.memory_gone = False
         self.worked = 0.0  # time.monotonic() of the latest work
 
@@ -80,29 +74,28 @@ class Machine:
         return None
 
     def queue(
-        self,
-        on: Queue,
-        what: str,
-        reads: Sequence[Uses],
-        writes: Sequence[Uses],
-        act: Callable[[], float],
-        error: type[RuntimeError] = CUDARuntimeError,
+        self, on: Queue, what: str, reads: Sequence[Uses], writes: Sequence[Uses], act: Callable[[], float]
     ) -> None:
         """Queue one piece of work, or record it into the graph that the stream captures.
 
         act: may use what is in memory, but own none of it.
         """
         work = Work(what, reads, writes, act, line())
-        if capture := self.captures.of(on, error):
-            capture.works.append(work)
+        if on.capture is not None:
+            on.capture.append(work)
         else:
             self.worked = time.monotonic()
             self.order.execute(on, work)
 
+    def refuse_captured(self, on: Queue, what: str) -> None:
+        """Refuse a call that breaks a capture, or is no part of its graph: `what` is none of the lab's."""
+        if on.capture is not None:
+            raise misuse(f"{what} in a capture")
+
     def wait(self, on: Queue) -> None:
         """Wait for all work of a stream. Raises the error of work that has failed, and then sticks to it."""
         self.call()
-        self.captures.refuse_waiting(on)
+        self.refuse_captured(on, "a wait")
         if on.endless:
             faults.block_in_c()
         self.order.finished(on)
@@ -115,9 +108,9 @@ class Machine:
 
     def done(self, on: Queue) -> bool:
         """Answer to a query; CuPy's is no for any error. Time passes with each, as with every call."""
+        self.refuse_captured(on, "a query")
         with suppress(CUDARuntimeError):
             self.call()
-            self.captures.refuse_waiting(on)
             if not on.endless and on.ready <= self.order.now:
                 self.order.finished(on)
                 self.surface()

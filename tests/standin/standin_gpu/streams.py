@@ -102,7 +102,7 @@ class Queue:
     count: int = 0
     clock: Clock = field(default_factory=dict)
     ready: float = 0.0
-    capture: "Capture | None" = None
+    capture: "list[Work] | None" = None
     endless: bool = False
 
 
@@ -115,14 +115,6 @@ class Work:
     writes: Sequence[Uses]
     act: Callable[[], float]
     line: str
-
-
-@dataclass(eq=False)
-class Capture:
-    """Work that a stream records. valid: no call has broken it, see captures.py."""
-
-    works: list[Work] = field(default_factory=list)
-    valid: bool = True
 
 
 class Order:

@@ -13,10 +13,8 @@ from common.stacks.catalog import read_catalog
 from experiments.tables.commands import closing_lines
 from experiments.tables.progress import progress
 from experiments.tables.result_table import print_result, record_result
-from tests.strength.coverage.execution import executed
-from tests.strength.coverage.holes import read_reasons
-from tests.strength.coverage.others import others
-from tests.strength.coverage.table import table
+from tests.strength.coverage.execution import executed, others
+from tests.strength.coverage.holes import table
 
 
 def run(cfg: DictConfig) -> int:
@@ -33,7 +31,7 @@ def run(cfg: DictConfig) -> int:
     more = others(config.model, config.threads) if whole and config.model else []
     with progress(1 + len(config.stacks) + len(more)) as show:
         found, failed = executed(config, show, more)
-    result = table(found, read_reasons())
+    result = table(found)
     lines = [f"Stacks: {', '.join(name for name, _ in found)}.", *(f"not validated: {each}" for each in failed)]
     result = replace(result, notes=(*lines, *result.notes))
     about = {"seed": config.seed, "stacks": [name for name, _ in found], "validation": config.validation}

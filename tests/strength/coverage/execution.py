@@ -2,19 +2,29 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 from common.config.run_config import RunConfig
 from common.errors import LabError
+from common.model.format import read_formats
 from common.model.shapes import Model
-from common.stacks.stack import Stack
-from experiments.processes import apart
+from common.stacks.catalog import BASELINE, read_catalog
+from common.stacks.stack import Stack, choose_stacks
 from experiments.run.setup import Setup
 from experiments.tables.progress import Progress, Quiet
 from tests.strength.coverage.covered import CoveredDevice, Executed, Place
+from tests.strength.kept import each_apart
+from tests.strength.mutants.generated import SCALED, VERIFY_ROWS
 
+# Variants, formats and knobs.
+OTHERS: tuple[tuple[Sequence[str], str, Mapping[str, Any]], ...] = (
+    *((names, formats, {}) for names, formats in SCALED.items()),
+    (("graph",), "bf16", {"how": "pdl"}),
+    (("redundant_rmsnorm", "vec128", "l2_prefetch", "verify"), "bf16", {}),
+    *((VERIFY_ROWS, "bf16", {"tokens": tokens}) for tokens in (2, 4)),
+)
 Found = Sequence[tuple[str, Mapping[Place, Executed]]]  # title of a stack, and its places
 
 
@@ -37,39 +47,44 @@ class CoveredSetup(Setup):
         return self.device
 
 
-def executed(config: RunConfig, show: Progress, others: Sequence[tuple[Model, Stack]] = ()) -> tuple[Found, list[str]]:
+def others(model: Model, threads: int) -> list[tuple[Model, Stack]]:
+    """Stacks with text that the catalog's in bf16 with usual knobs lack, each with `model` in its formats."""
+    return [
+        (model.in_formats(*read_formats(formats)), stack)
+        for names, formats, knobs in OTHERS
+        for stack in choose_stacks(read_catalog(), BASELINE, names, knobs, threads)
+    ]
+
+
+def executed(config: RunConfig, show: Progress, more: Sequence[tuple[Model, Stack]] = ()) -> tuple[Found, list[str]]:
     """Coverage by the validation of each stack of `config`, and a line for each stack that did not pass.
 
-    others: stacks that are validated as well, by plain trials with the traits and formats of a model.
-
-    Each stack has a process of its own, as many at a time as there are cores.
+    more: stacks that are validated as well, by plain trials with the traits and formats of a model. Each has a process
+    of its own, as many at a time as there are cores.
     """
     setup = Setup(config, show)
     setup.check()
-
-    def one(each: tuple[RunConfig, Stack]) -> tuple[str, Mapping[Place, Executed]]:
-        show.begin(f"validate {title(*each)}")
-        try:
-            return apart(config.timeout_s, _validate, *each)
-        except LabError as error:
-            return str(error), {}
-
     plain = replace(config.validation, trials="plain")
     every = [(config, stack) for stack in config.stacks]
-    every += [(replace(config, model=model, validation=plain), stack) for model, stack in others]
-    with ThreadPoolExecutor(1 if setup.model.large else os.cpu_count()) as pool:
-        answers = list(zip((title(*each) for each in every), pool.map(one, every), strict=True))
-    failed = [f"{name}: {wrong}" for name, (wrong, _) in answers if wrong]
-    return [(name, places) for name, (_, places) in answers], failed
+    every += [(replace(config, model=model, validation=plain), stack) for model, stack in more]
+    processes = 1 if setup.model.large else os.cpu_count() or 1
+    found, failed = list[tuple[str, Mapping[Place, Executed]]](), []
+    for case, answer in each_apart(_validate, every, processes, config.timeout_s, __name__):
+        show.begin(f"validated {title(*case)}")
+        wrong, places = (str(answer), {}) if isinstance(answer, LabError) else answer
+        found.append((title(*case), places))
+        failed += [f"{title(*case)}: {wrong}"] if wrong else []
+    return found, failed
 
 
-def _validate(config: RunConfig, stack: Stack) -> tuple[str, Mapping[Place, Executed]]:
+def _validate(case: tuple[RunConfig, Stack]) -> tuple[str, Mapping[Place, Executed]]:
     """Reason why the stack did not pass, "" if it did; and what was executed."""
     import torch
 
     from experiments.run.steps import LabStack
 
     torch.set_num_threads(1)
+    config, stack = case
     setup = CoveredSetup(config, stack)
     verdict = LabStack(setup, stack).validate()
     wrong = "" if verdict.passed else f"{verdict.mismatch}; seed {verdict.seed}"

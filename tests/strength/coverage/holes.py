@@ -1,19 +1,22 @@
-"""Lines and branches that the kernels of a stack have and a validation never executes, and the reasons for them."""
+"""The table of lines and branches that a validation executes, and those that it never does, with their reasons."""
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-
-import yaml
 
 from common import ROOT
-from common.errors import LabError
+from experiments.tables.result_table import COUNTED, ResultTable
 from tests.strength.coverage.covered import Executed, Place
+from tests.strength.excuses import excuses
 
-FILE = Path(__file__).with_name("reasons.yaml")
+QUESTION = "what a validation executes of the CUDA text"
+ALL = "all"
+NOTE = (
+    "Counted on the PTX device, each stack apart: lines that the compiler left instructions of, and places of "
+    "branches, a line and the calls that it was inlined at, where some threads went one way and some the other."
+)
 FOLDERS = ("variants/", "common/kernel/")
 LINES, BRANCHES = "lines", "branches"
 _CONDITION = re.compile(r"\b(if|for|while|switch)\b|\?|&&|\|\|| ([<>]=?|[!=]=) ")
@@ -56,50 +59,15 @@ def items(found: Mapping[Place, Executed]) -> dict[Item, bool]:
     return done
 
 
-@dataclass(frozen=True)
-class Reason:
-    """Why what is at a line, or in a function that it calls, may never be executed.
-
-    text: begin of the line's; of several lines for the last of them.
-    """
-
-    file: str
-    text: str
-    why: str
-
-    def explains(self, item: Item) -> bool:
-        """True if the reason is about every place of the item."""
-        return all(any(self._here(*line) for line in place) for place in item.places)
-
-    def _here(self, file: str, line: int) -> bool:
-        above = enumerate(reversed(self.text.split("\n")))
-        return file == self.file and all(text_at(file, line - up).startswith(text) for up, text in above)
-
-    @property
-    def has_a_line(self) -> bool:
-        return any(self._here(self.file, line) for line in range(1, len(_lines(self.file)) + 1))
+def reason_for(item: Item) -> str:
+    """Why it may never be executed: each of its places is at a line with an excuse, or in a call there; "" if not."""
+    whys = [next((why for line in place for why in reasons_at(*line)), "") for place in item.places]
+    return whys[0] if all(whys) else ""
 
 
-def reason_for(item: Item, reasons: Iterable[Reason]) -> Reason | None:
-    return next((reason for reason in reasons if reason.explains(item)), None)
-
-
-def unexplained(missing: Iterable[Item], reasons: Collection[Reason]) -> list[Item]:
-    """The items that no reason explains, in order."""
-    return sorted(item for item in missing if not reason_for(item, reasons))
-
-
-def read_reasons(file: Path = FILE) -> tuple[Reason, ...]:
-    """All reasons. Raises LabError for one that is not text, and for one about no line of its file."""
-    found = list[Reason]()
-    for name, entries in yaml.safe_load(file.read_text()).items():
-        for text, why in entries.items():
-            found.append(Reason(name, text, why))
-            if not found[-1].has_a_line:
-                raise LabError(f"{file.name}: {name} has no line {text!r}", "give the begin of a line, or remove it")
-            if not isinstance(why, str):
-                raise LabError(f"{file.name}: {name}: {text!r} has no reason", "say why it is never executed")
-    return tuple(found)
+def reasons_at(file: str, line: int) -> list[str]:
+    """Reasons of the comments `// not executed: ...` of a line."""
+    return excuses(file, "not executed").get(line, []) if file.startswith(FOLDERS) else []
 
 
 def listed(some: Iterable[Item]) -> Iterator[str]:
@@ -122,3 +90,32 @@ def text_at(file: str, line: int) -> str:
 def _lines(file: str) -> tuple[str, ...]:
     path = ROOT / file
     return tuple(path.read_text().splitlines()) if path.is_file() else ()
+
+
+def table(found: Sequence[tuple[str, Mapping[Place, Executed]]]) -> ResultTable:
+    """A row for each file, and their sum. The notes list what was never executed, with its reason or without one.
+
+    found: by stack, with its title.
+    """
+    done = [(item, reached) for _, places in found for item, reached in items(places).items()]
+    files = sorted({item.file for item, _ in done})
+    rows = [_row(file, [one for one in done if one[0].file == file]) for file in files]
+    rows.append(_row(ALL, done))
+    told: dict[str, list[str]] = defaultdict(list)  # stacks by note
+    for stack, places in found:
+        for item in (item for item, reached in items(places).items() if not reached):
+            told[f"{next(listed([item]))}: {reason_for(item) or 'no reason given'}"].append(stack)
+    notes = [f"{note} [{', '.join(dict.fromkeys(stacks))}]" for note, stacks in sorted(told.items())]
+    return ResultTable("coverage", QUESTION, rows, COUNTED, [NOTE, *notes])
+
+
+def _row(name: str, done: Sequence[tuple[Item, bool]]) -> dict[str, str | int | float]:
+    row: dict[str, str | int | float] = {"file": name}
+    for kind in (LINES, BRANCHES):
+        reached = [each for item, each in done if item.kind == kind]
+        row[kind] = len(reached)
+        row[f"{kind} %"] = 1000 * sum(reached) // len(reached) / 10 if reached else 100.0  # 100 % is all
+    never = [item for item, reached in done if not reached]
+    row["never"] = len(never)
+    row["no reason"] = sum(not reason_for(item) for item in never)
+    return row

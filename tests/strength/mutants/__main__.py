@@ -20,12 +20,10 @@ from experiments.tables.commands import closing_lines
 from experiments.tables.progress import progress
 from experiments.tables.result_table import print_result, record_result
 from tests.strength.kept import Kept, digest, of_code
-from tests.strength.mutants import score
 from tests.strength.mutants.generated import drawn, generate
-from tests.strength.mutants.judge import SURVIVED, Judged
+from tests.strength.mutants.judge import SURVIVED, Judged, judge_each
 from tests.strength.mutants.mutation import Mutant, read_mutants, sample
-from tests.strength.mutants.processes import judge_each
-from tests.strength.mutants.table import summary
+from tests.strength.mutants.score import Score, summary
 
 
 @dataclass(frozen=True)
@@ -59,17 +57,13 @@ def run(cfg: DictConfig) -> int:
     store = Store(wanted.results)
     store.check()
     with progress(len(mutants)) as bar:
-        found = judged(mutants, wanted, lambda title: bar.begin(title))
-    if wanted.operators:
-        total, result = score.Score(found), score.summary(found, of)
-        well = total.reached if wanted.only is None else not total.survivors
-    else:
-        result, well = summary(found), not score.Score(found).survivors
+        found = judged(mutants, wanted, bar.begin)
+    total, result = Score(found), summary(found, of)
     kept = record_result(result, store, {"seed": wanted.seed, "details": [one.as_record() for one in found]})
     print_result(result, wanted.json)
     if not wanted.json:
         print(closing_lines([kept], wanted.results))
-    return int(not well)
+    return int(not (total.reached if wanted.operators and wanted.only is None else not total.survivors))
 
 
 def judged(mutants: Sequence[Mutant], wanted: MutantOptions, begin: Callable[[str], None]) -> list[Judged]:
@@ -79,14 +73,13 @@ def judged(mutants: Sequence[Mutant], wanted: MutantOptions, begin: Callable[[st
     def key(mutant: Mutant) -> str:
         return digest([*code, repr(mutant)])
 
-    def done(one: Judged) -> None:
+    known = {key(one): [SURVIVED] if one.expect == "equivalent" else kept.get(key(one)) for one in mutants}
+    left = [mutant for mutant in mutants if not known[key(mutant)]]
+    for one in judge_each(left, wanted.seed, wanted.cache, wanted.processes):
         begin(one.title)
-        kept.put(key(one.mutant), [one.fate, one.how, one.token, one.logits])
-
-    before = [[SURVIVED] if mutant.expect == "equivalent" else kept.get(key(mutant)) for mutant in mutants]
-    left = [mutant for mutant, known in zip(mutants, before, strict=True) if not known]
-    tried = iter(judge_each(left, wanted.seed, wanted.cache, wanted.processes, done))
-    return [Judged(mutant, *known) if known else next(tried) for mutant, known in zip(mutants, before, strict=True)]
+        known[key(one.mutant)] = [one.fate, one.how]
+        kept.put(key(one.mutant), known[key(one.mutant)])
+    return [Judged(mutant, *known[key(mutant)]) for mutant in mutants]
 
 
 main = partial(run_task, run, "mutants")

@@ -1,21 +1,16 @@
 """Mutants that operators make of every source: each place of each operator, on a stack that executes it."""
 
 import random
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-
-import yaml
 
 from common import ROOT
 from common.model.format import read_formats
-from tests.strength.mutants.mutation import LOADER, Edit, Mutant
+from tests.strength.mutants.equivalent import has_no_result, why_equivalent
+from tests.strength.mutants.mutation import Edit, Mutant
 from tests.strength.mutants.operators import OPERATORS, Operator, code
 
 AREA = "operators"
-LIST = Path(__file__).with_name("equivalent.yaml")
 BY_VALUE = ("joint_heads", "folded_norm", "by_value")
 TOKEN = (*BY_VALUE, "value_token")
 COUNTED = (*BY_VALUE, "counted_sums")
@@ -69,55 +64,22 @@ SCALED = {
     SCORES: "bf16/bf16/int8",
 }
 OF_ENTRIES = "bf16/bf16/int8"  # of what reads entries of the cache in any format: a scale of bf16 is 1
-UNUSED = {"common/kernel/trace.cuh"}  # only in the text of a traced kernel, which is not timed
-
-
-@dataclass(frozen=True)
-class Known:
-    """Mutants that are no faults, and the reason.
-
-    file, line, operator: regular expressions: of the whole path, in the mutant's line, of the operator's whole name.
-    changes: `old -> new` of each, as in the mutant's name; empty for all.
-    """
-
-    file: str
-    line: str
-    reason: str
-    operator: str = ".*"
-    changes: Sequence[str] = ()
-
-    def has(self, mutant: Mutant) -> bool:
-        edit = mutant.edits[0]
-        return bool(
-            re.fullmatch(self.file, edit.file)
-            and re.search(self.line, edit.old.split("\n")[0])
-            and re.fullmatch(self.operator, mutant.kind)
-            and (not self.changes or mutant.name.partition(": ")[2] in self.changes)
-        )
-
-
-@cache
-def known(kind: str) -> tuple[Known, ...]:
-    """Entries of equivalent.yaml, which has them by file: `places`, which get no mutants, or `mutants`."""
-    files = yaml.load(LIST.read_text(), LOADER)[kind]
-    return tuple(Known(file, **each) for file, entries in files.items() for each in entries)
 
 
 def equivalent(mutant: Mutant) -> str:
     """Why the mutant is no fault; '' if that is not known."""
     if mutant.area != AREA:
         return mutant.reason if mutant.expect == "equivalent" else ""
-    return next((each.reason for each in known("mutants") if each.has(mutant)), "")
+    (edit,), (place, _, change) = mutant.edits, mutant.name.partition(": ")
+    return why_equivalent(edit.file, int(place.split(":")[1]), edit.old.split("\n")[0], mutant.kind, change)
 
 
 def generate() -> Iterator[Mutant]:
     """All mutants, file by file, no text twice. Their stack is the first of `stacks`."""
     files = [*sorted((ROOT / "common" / "kernel").glob("*.cuh")), *sorted((ROOT / "variants").glob("*.cu"))]
     for path in files:
-        name = str(path.relative_to(ROOT))
-        if name not in UNUSED:
-            made = mutants_of(name, path.read_text())
-            yield from (mutant for mutant in made if not any(place.has(mutant) for place in known("places")))
+        made = mutants_of(str(path.relative_to(ROOT)), path.read_text())
+        yield from (one for one in made if not has_no_result(one.edits[0].file, one.edits[0].old.split("\n")[0]))
 
 
 def drawn(mutants: Sequence[Mutant], size: int, seed: int) -> list[Mutant]:

@@ -5,7 +5,7 @@ equivalence", Papadakis et al. 2015).
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -25,12 +25,13 @@ from common.validate.prove import prove, text_of
 from common.validate.scenarios import Start, planned
 from common.validate.trials import TRIALS, Trial, chosen
 from common.validate.values import ORDINARY
+from tests.strength.kept import each_apart
 from tests.strength.mutants.generated import AREA, format_of, stacks
 from tests.strength.mutants.mutation import Mutant, edited, stack_of
-from tests.strength.mutants.weak import weaker_checks
 
 ARCH = 90
 TIMEOUT = 30.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
+LONGEST_S = 900.0  # of one mutant, which takes seconds: a kernel that overwrites the runtime's memory may never end
 NOT_COMPILED, SAME_CODE, SURVIVED = "not compiled", "same code", "survived"
 PLAIN, FULL, RACE = "plain", "full", "race"  # found by a plain validation, by a full one, by the race detector
 FOUND = (PLAIN, FULL, RACE)
@@ -45,18 +46,11 @@ Round = tuple[str, list[tuple[Trial, int]]]  # a fate, and the trials with their
 
 @dataclass(frozen=True)
 class Judged:
-    """fate: one of those above. how: what found it. token, logits: True if a check of these at the end found it."""
+    """fate: one of those above. how: what found it."""
 
     mutant: Mutant
     fate: str
     how: str = ""
-    token: bool = False
-    logits: bool = False
-
-    @classmethod
-    def lost(cls, mutant: Mutant, how: str) -> "Judged":
-        """Fate of a mutant that ended or hung its process, on an unknown trial."""
-        return cls(mutant, FULL, how, True, True)
 
     @property
     def found(self) -> bool:
@@ -66,10 +60,27 @@ class Judged:
     def title(self) -> str:
         return f"{self.mutant.kind}: {self.mutant.name}"
 
-    def as_record(self) -> dict[str, str | bool]:
+    def as_record(self) -> dict[str, str]:
         """The fields that a record keeps."""
-        about = {"class": self.mutant.kind, "name": self.mutant.name}
-        return about | {name: getattr(self, name) for name in ("fate", "how", "token", "logits")}
+        return {"class": self.mutant.kind, "name": self.mutant.name, "fate": self.fate, "how": self.how}
+
+
+def judge_each(mutants: Sequence[Mutant], seed: int, cache: Path, processes: int) -> Iterator[Judged]:
+    """Fates as they end, each from a process of its own: a kernel that ends it, or never ends, costs only its own.
+
+    Raises what the judge raises, with the mutant's name.
+    """
+    for mutant, found in each_apart(partial(_named, seed=seed, cache=cache), mutants, processes, LONGEST_S, __name__):
+        if isinstance(found, LabError) and not isinstance(found, Hung | Crashed):
+            raise found
+        yield found if isinstance(found, Judged) else Judged(mutant, FULL, str(found))
+
+
+def _named(mutant: Mutant, seed: int, cache: Path) -> Judged:
+    try:
+        return judge(mutant, seed, cache)
+    except LabError as error:  # not the end of its process: LabError, whatever the subclass
+        raise LabError(f"mutant {mutant.name}: {error.cause}", error.remedy) from error
 
 
 def judge(mutant: Mutant, seed: int, cache: Path) -> Judged:
@@ -82,14 +93,13 @@ def judge(mutant: Mutant, seed: int, cache: Path) -> Judged:
         affected = [each for each in every if each.changed(first)] or every[:1]
     except CompileError as error:
         return Judged(mutant, NOT_COMPILED, error.cause)
-    weak = (False, False) if mutant.area == AREA else weaker_checks(mutant, seed, cache)
     if mutant.trial:
-        return Judged(mutant, *_with_every_seed(affected[0], rounds[0][1]), *weak)
+        return Judged(mutant, *_with_every_seed(affected[0], rounds[0][1]))
     for fate, trials in rounds:
         for each, (trial, seed_) in product(affected, trials):
             if how := each.found(trial, seed_):
-                return Judged(mutant, fate, f"{trial.name}: {how}", *weak)
-    return Judged(mutant, SURVIVED if any(each.differs for each in affected) else SAME_CODE, "", *weak)
+                return Judged(mutant, fate, f"{trial.name}: {how}")
+    return Judged(mutant, SURVIVED if any(each.differs for each in affected) else SAME_CODE)
 
 
 def grounds(mutant: Mutant, cache: Path) -> "list[Ground]":

@@ -40,7 +40,7 @@ class Edit:
 class Mutant:
     """One deliberate fault.
 
-    kind    its class in the table; `area` groups classes
+    kind    its class in the table; area: its list, or `operators`
     stack   innermost first, on blocks of `threads` threads, with `knobs` that differ from the defaults
     blocks  of a launch with the race detector, which finds a race under any schedule: few are enough for most
     sizes   of its model that differ from MODEL
@@ -89,7 +89,7 @@ def sample(mutants: Sequence[Mutant], size: int, seed: int) -> list[Mutant]:
 
 def _entries(file: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     for group in yaml.load(file.read_text(), LOADER):
-        shared = {key: value for key, value in group.items() if key != "mutants"}
+        shared = {"area": file.stem} | {key: value for key, value in group.items() if key != "mutants"}
         yield from ((shared, each) for entry in group["mutants"] for each in _each_stage(entry))
 
 
@@ -101,25 +101,15 @@ def _each_stage(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _mutant(entry: Mapping[str, Any]) -> Mutant:
-    known = {each.name for each in (*fields(Mutant), *fields(Edit))} - {"kind"} | {"class"}
-    for key in entry.keys() - known:  # such as the text after an unquoted comma
-        raise LabError(f"mutant {entry.get('name')} has a key {key!r}", f"known: {', '.join(sorted(known))}")
-    edits = entry.get("edits", [entry])
-    mutant = Mutant(
-        name=entry.get("name") or " ".join(f"{entry['file']}: {entry['old']} -> {entry['new']}".split()),
-        kind=entry["class"],
-        area=entry["area"],
-        stack=tuple(entry.get("stack", ())),
-        edits=tuple(Edit(entry["file"], e["old"], e["new"], e.get("nth"), e.get("of", 1)) for e in edits),
-        threads=entry.get("threads", 128),
-        blocks=entry.get("blocks", 3),
-        knobs=entry.get("knobs", {}),
-        sizes=entry.get("sizes", {}),
-        trial=entry.get("trial", ""),
-        expect=entry.get("expect", "killed"),
-        reason=entry.get("reason", ""),
-        hangs=entry.get("hangs", False),
-    )
+    edit_keys, own = {each.name for each in fields(Edit)}, {each.name for each in fields(Mutant)} - {"kind"}
+    for key in entry.keys() - edit_keys - own - {"class"}:  # such as the text after an unquoted comma
+        raise LabError(f"mutant {entry.get('name')} has a key {key!r}", f"known: {', '.join(sorted(own | edit_keys))}")
+    stack = tuple(entry.get("stack", ()))
+    file = entry.get("file") or f"variants/{stack[-1]}.cu"
+    edits = [{key: one[key] for key in edit_keys & one.keys()} | {"file": file} for one in entry.get("edits", [entry])]
+    named = {"name": " ".join(f"{file}: {edits[0].get('old')} -> {edits[0].get('new')}".split())}
+    given = named | {key: entry[key] for key in own & entry.keys()}
+    mutant = Mutant(**given | {"kind": entry["class"], "stack": stack, "edits": tuple(Edit(**one) for one in edits)})
     if mutant.expect not in EXPECTATIONS or (mutant.expect != "killed" and not mutant.reason):
         remedy = f"choose from {', '.join(EXPECTATIONS)}; all but killed need a reason"
         raise LabError(f"mutant {mutant.name}: expect {mutant.expect}", remedy)

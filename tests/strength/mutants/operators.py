@@ -45,7 +45,7 @@ def code(text: str) -> str:
     return _HIDDEN.sub(lambda found: re.sub(r"[^\n]", "\0", found[0]), text)
 
 
-def _replaced(pattern: str, *changes: str) -> Callable[[str], Edits]:
+def replaced(pattern: str, *changes: str) -> Callable[[str], Edits]:
     """Each match of `pattern`, also where matches overlap, replaced by each of `changes` (with \\1 for its groups)."""
     compiled = re.compile(pattern, re.MULTILINE)
 
@@ -58,15 +58,15 @@ def _replaced(pattern: str, *changes: str) -> Callable[[str], Edits]:
     return edits
 
 
-def _named(changes: Mapping[str, tuple[str, ...]]) -> Callable[[str], Edits]:
+def named(changes: Mapping[str, tuple[str, ...]]) -> Callable[[str], Edits]:
     """Each name replaced by each name that is mistaken for it."""
-    rules = [_replaced(rf"(?<![\w:]){name}(?![\w:])", *others) for name, others in changes.items()]
+    rules = [replaced(rf"(?<![\w:]){name}(?![\w:])", *others) for name, others in changes.items()]
     return lambda text: (edit for rule in rules for edit in rule(text))
 
 
-def _each(changes: Mapping[str, tuple[str, ...]]) -> Callable[[str], Edits]:
+def each(changes: Mapping[str, tuple[str, ...]]) -> Callable[[str], Edits]:
     """Each binary operator replaced by each of the others."""
-    rules = [_replaced(rf"(?<=\s){old}(?=\s)", *new) for old, new in changes.items()]
+    rules = [replaced(rf"(?<=\s){old}(?=\s)", *new) for old, new in changes.items()]
     return lambda text: (edit for rule in rules for edit in rule(text))
 
 
@@ -160,13 +160,13 @@ def _weakened(text: str) -> Edits:
     call = rf"\b{{}}\(({_NEST}?), ({_NEST})\)".format
     with_order = "__nv_atomic_{}, __NV_ATOMIC_{}, __NV_THREAD_SCOPE_DEVICE)".format
     orders = ("RELAXED", "ACQUIRE", "RELEASE")
-    yield from _replaced(call("add_acq_rel"), *(with_order("fetch_add(\\1, \\2", each) for each in orders))(text)
-    yield from _replaced(call("store_release"), with_order("store_n(\\1, \\2", "RELAXED"))(text)
+    yield from replaced(call("add_acq_rel"), *(with_order("fetch_add(\\1, \\2", each) for each in orders))(text)
+    yield from replaced(call("store_release"), with_order("store_n(\\1, \\2", "RELAXED"))(text)
     load = with_order("load_n(\\1", "RELAXED")
-    yield from _replaced(rf"load_acquire\(({_NEST})\)", load, "*const_cast<const volatile unsigned *>(\\1)")(text)
-    yield from _replaced(r"block_barrier\(\)", "__syncwarp()")(text)
+    yield from replaced(rf"load_acquire\(({_NEST})\)", load, "*const_cast<const volatile unsigned *>(\\1)")(text)
+    yield from replaced(r"block_barrier\(\)", "__syncwarp()")(text)
     narrowed = r"(?:Self::template barrier<[^;]*>|Base::template after<S>|grid_barrier|epoch_barrier)\((?=c, )[^;]*;"
-    yield from _replaced(narrowed, "block_barrier();")(text)
+    yield from replaced(narrowed, "block_barrier();")(text)
 
 
 _OTHER = {  # each operator and its replacements
@@ -221,28 +221,28 @@ class Operator:
 
 OPERATORS = (
     Operator("stride doubled", _strides),
-    Operator("boundary moved", _each({"<": ("<=",), "<=": ("<",), ">": (">=",), ">=": (">",)})),
-    Operator("bound off by one", _replaced(r"(?<=\s)([<>]=?)(?=\s)", r"\1 -1 +")),
-    Operator("equality inverted", _each({"==": ("!=",), "!=": ("==",)})),
+    Operator("boundary moved", each({"<": ("<=",), "<=": ("<",), ">": (">=",), ">=": (">",)})),
+    Operator("bound off by one", replaced(r"(?<=\s)([<>]=?)(?=\s)", r"\1 -1 +")),
+    Operator("equality inverted", each({"==": ("!=",), "!=": ("==",)})),
     Operator("index off by one", _indices),
     Operator("constant changed", _integers),
-    Operator("float constant doubled", _replaced(r"(?<![\w.])(\d+\.\d+)(f?)\b", r"(2 * \1\2)")),
-    Operator("mask narrowed", _replaced(r"(?<!\w)(0x[0-9a-f]+u)", r"(\1 >> 1)", r"(\1 << 1)")),
+    Operator("float constant doubled", replaced(r"(?<![\w.])(\d+\.\d+)(f?)\b", r"(2 * \1\2)")),
+    Operator("mask narrowed", replaced(r"(?<!\w)(0x[0-9a-f]+u)", r"(\1 >> 1)", r"(\1 << 1)")),
     Operator("synchronization dropped", partial(_statements, synchronizing=True)),
     Operator("order or scope weakened", _weakened),
     Operator(
         "operands swapped",
-        _replaced(rf"(?<![\w.:>])({ATOM}) ([-/%]|<<|>>|<=?|>=?) ({ATOM})(?= |[;,)\]}}])", r"\3 \2 \1"),
+        replaced(rf"(?<![\w.:>])({ATOM}) ([-/%]|<<|>>|<=?|>=?) ({ATOM})(?= |[;,)\]}}])", r"\3 \2 \1"),
     ),
     Operator("arguments swapped", _swapped_arguments),
     Operator("branch forced", _conditions),
     Operator("loop skipped", _loops),
     Operator(
         "initial value changed",
-        _replaced(r"(?<=\b)((?:int|unsigned|size_t|float|double|auto) \w+ = )(?=\D)", r"\g<1>1 + "),
+        replaced(r"(?<=\b)((?:int|unsigned|size_t|float|double|auto) \w+ = )(?=\D)", r"\g<1>1 + "),
     ),
-    Operator("arithmetic replaced", _each(_OTHER)),
-    Operator("sign dropped", _replaced(r"(?<=[\s(])([-!~])(?=[\w(])", "")),
-    Operator("name replaced", _named(_NAMES)),
+    Operator("arithmetic replaced", each(_OTHER)),
+    Operator("sign dropped", replaced(r"(?<=[\s(])([-!~])(?=[\w(])", "")),
+    Operator("name replaced", named(_NAMES)),
     Operator("statement deleted", partial(_statements, synchronizing=False)),
 )

@@ -1,7 +1,7 @@
 """Soak test of the lab's robustness, too long for a unit test: `python -m tests.strength.soak --help`."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_type_hints
@@ -43,12 +43,10 @@ def options(cfg: DictConfig) -> SoakOptions:
 
 def soak(wanted: SoakOptions) -> int:
     """Run all checks, append the result to the store and print it. Returns 0 when no check failed, else 1."""
-    from tests.strength.soak import aarch64
-    from tests.strength.soak.aarch64_ptx import EmulatedPtxDevice
     from tests.strength.soak.alarms import false_alarms
     from tests.strength.soak.hostile.trials import hostile
 
-    with tempfile.TemporaryDirectory() as name, progress(4) as bar:
+    with tempfile.TemporaryDirectory() as name, progress(3) as bar:
         folder = Path(name)
         bar.note(f"seed {wanted.seed}")
         bar.begin(f"{wanted.kills} kills")
@@ -60,11 +58,7 @@ def soak(wanted: SoakOptions) -> int:
             bar.note(alarm)
         bar.begin(f"{wanted.inputs} hostile inputs")
         accepted = hostile(wanted.inputs, folder / "hostile", wanted.seed)
-        bar.begin("stacks on aarch64")
-        if lacking := aarch64.missing():
-            bar.note(f"aarch64 is not tried: {lacking}")
-        there = {} if lacking else aarch64.differences(folder, wanted.seed, EmulatedPtxDevice)
-    found = result(killed, wanted.validations, alarms, wanted.inputs, accepted, there)
+    found = result(killed, wanted.validations, alarms, wanted.inputs, accepted)
     kept = record_result(found, Store(wanted.results), {"seed": wanted.seed})
     show_result(found)
     print(closing_lines([kept], wanted.results))
@@ -72,17 +66,9 @@ def soak(wanted: SoakOptions) -> int:
 
 
 def result(
-    killed: Killed,
-    validations: int,
-    alarms: Sequence[str],
-    inputs: int,
-    accepted: Sequence[str],
-    there: Mapping[str, str],
+    killed: Killed, validations: int, alarms: Sequence[str], inputs: int, accepted: Sequence[str]
 ) -> ResultTable:
-    """A row for each guarantee; the notes have one line for each violation.
-
-    there: by stack how it differs on aarch64, "" where it does not; empty where nothing was tried.
-    """
+    """A row for each guarantee; the notes have one line for each violation."""
     kills_, sweeps = f"{killed.parents + killed.children} kills", f"{killed.sweeps} sweeps"
     rows = [
         ("a finished record is lost by a kill", kills_, killed.lost),
@@ -96,15 +82,12 @@ def result(
             len(accepted),
         ),
     ]
-    different = [f"{name} on aarch64: {told}" for name, told in there.items() if told]
-    if there:
-        rows.append(("a stack differs on aarch64 in a bit", f"{len(there)} stacks", len(different)))
     heads = ("what must not happen", "tried", "went wrong")
     table = [dict(zip(heads, row, strict=True)) for row in rows]
     notes = [
         f"Killed at random instants: the sweep {killed.parents} times, one of its workers {killed.children} times."
     ]
-    notes += [f"went wrong: {line}" for line in (*killed.different, *alarms, *accepted, *different)]
+    notes += [f"went wrong: {line}" for line in (*killed.different, *alarms, *accepted)]
     return ResultTable("soak", QUESTION, table, COUNTED, notes)
 
 

@@ -1,14 +1,13 @@
 """Streams, events and graphs of cupy.cuda."""
 
 import threading
-from contextlib import suppress
 from typing import Any
 
 from standin_gpu import cost, errors
 from standin_gpu.cython import typed
 from standin_gpu.errors import CUDARuntimeError
 from standin_gpu.machine import MACHINE
-from standin_gpu.streams import Capture, Clock, Queue, Work
+from standin_gpu.streams import Clock, Queue, Work
 
 _current = threading.local()
 
@@ -51,26 +50,17 @@ class Stream:
 
     def begin_capture(self, mode: Any = None) -> None:
         MACHINE.call()
-        if self._queue is MACHINE.order.null:
-            raise RuntimeError("cannot capture on the default (legacy) stream")
         if self._queue.blocking or mode is not None:
             raise NotImplementedError("the stand-in makes relaxed captures of non-blocking streams, as the lab does")
-        if self._queue.capture:
-            raise CUDARuntimeError(errors.ILLEGAL_STATE)
-        self._queue.capture = Capture()
+        MACHINE.refuse_captured(self._queue, "another capture")
+        self._queue.capture = []
 
     def end_capture(self) -> "Graph":
         MACHINE.call()
         capture, self._queue.capture = self._queue.capture, None
         if capture is None:
             raise CUDARuntimeError(errors.ILLEGAL_STATE)
-        if not capture.valid:
-            raise CUDARuntimeError(errors.CAPTURE_INVALIDATED)
-        return Graph._captured(capture.works)
-
-    def is_capturing(self) -> bool:
-        MACHINE.call()
-        return MACHINE.captures.capturing(self._queue)
+        return Graph._captured(capture)
 
 
 def _stack() -> list[Stream]:
@@ -89,41 +79,28 @@ class Event:
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
         MACHINE.call()
-        if interprocess and not disable_timing:
-            raise ValueError("Timing must be disabled for interprocess events")
         self._timed = not disable_timing
         self._clock: Clock | None = None
-        self._capture: Capture | None = None
         self._time, self._endless = 0.0, False
 
     def record(self, stream: Stream | None = None) -> None:
         MACHINE.call()
         queue = (stream or get_current_stream())._queue
-        self._capture = MACHINE.captures.of(queue)
-        if not self._capture:
-            MACHINE.order.begin(queue)
-            self._clock, self._time, self._endless = dict(queue.clock), queue.ready, queue.endless
+        MACHINE.refuse_captured(queue, "an event")
+        MACHINE.order.begin(queue)
+        self._clock, self._time, self._endless = dict(queue.clock), queue.ready, queue.endless
 
     def synchronize(self) -> None:
         MACHINE.call()
-        self._refuse_captured()
         if self._clock is not None:
             MACHINE.wait(self._point(self._clock))
 
     @property
     def done(self) -> bool:
-        with suppress(CUDARuntimeError):
-            self._refuse_captured()
-            return self._clock is None or MACHINE.done(self._point(self._clock))
-        return False
+        return self._clock is None or MACHINE.done(self._point(self._clock))
 
     def _point(self, clock: Clock) -> Queue:
         return Queue(blocking=False, clock=clock, ready=self._time, endless=self._endless)
-
-    def _refuse_captured(self) -> None:
-        if self._capture:
-            self._capture.valid = False
-            raise CUDARuntimeError(errors.CAPTURED_EVENT)
 
 
 @typed
@@ -131,7 +108,6 @@ def get_elapsed_time(start_event: Any, end_event: Any) -> float:
     """Milliseconds. Both events must have been waited for, by themselves or with their stream."""
     MACHINE.call()
     for event in (start_event, end_event):
-        event._refuse_captured()
         if event._clock is None or not event._timed:
             raise CUDARuntimeError(errors.INVALID_HANDLE)
         if any(MACHINE.order.clock.get(stream, 0) < count for stream, count in event._clock.items()):
@@ -141,11 +117,6 @@ def get_elapsed_time(start_event: Any, end_event: Any) -> float:
 
 class Graph:
     """Captured work; a launch executes it on a stream, in the order of its capture."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(
-            "currently this class cannot be initiated by the user and must be created via stream capture"
-        )
 
     @classmethod
     def _captured(cls, works: list[Work]) -> "Graph":
@@ -157,8 +128,7 @@ class Graph:
     def launch(self, stream: Any = None) -> None:
         MACHINE.call(seconds=cost.LAUNCH_CALL)
         queue = (stream or get_current_stream())._queue
-        if MACHINE.captures.of(queue):
-            raise NotImplementedError("the stand-in has no graphs in graphs")
+        MACHINE.refuse_captured(queue, "another graph")
         for work in self._works:
             MACHINE.order.execute(queue, work)
             queue.ready += cost.NODE - cost.LAUNCH

@@ -11,9 +11,7 @@ from standin_gpu.images import PtxFunction
 from standin_gpu.launching import Kernel
 from standin_gpu.machine import MACHINE, misuse
 
-CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0
 CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES = 1
-CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES = 3
 CU_FUNC_ATTRIBUTE_NUM_REGS = 4
 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 
@@ -41,9 +39,7 @@ def occupancyMaxActiveBlocksPerMultiprocessor(func: int, blockSize: int, dynamic
 def funcGetAttribute(attribute: int, f: int) -> int:  # noqa: N802
     kernel = _kernel(f)
     known = {
-        CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: kernel.max_threads,
         CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: kernel.needs.shared,
-        CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: kernel.needs.local,
         CU_FUNC_ATTRIBUTE_NUM_REGS: kernel.needs.registers,
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: kernel.dynamic_shared,
     }

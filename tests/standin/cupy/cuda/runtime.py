@@ -69,7 +69,7 @@ def memcpy2DAsync(  # noqa: N802
         raise CUDARuntimeError(errors.INVALID_VALUE)
     (to, target), (of, source) = (_rows(at, pitch, width, height) for at, pitch in ((dst, dpitch), (src, spitch)))
     if not (to and of):
-        MACHINE.captures.refuse_transfer(current._queue, "D2H" if of else "H2D")
+        MACHINE.refuse_captured(current._queue, "a copy")
     moved = source if of else source.copy()
 
     def act() -> float:
@@ -91,7 +91,6 @@ def _rows(address: int, pitch: int, width: int, height: int) -> tuple[Buffer | N
 
 @typed
 def deviceSynchronize() -> None:  # noqa: N802
-    MACHINE.captures.refuse_waiting_for_all()
     for queue in list(MACHINE.order.queues):
         MACHINE.wait(queue)
 
