@@ -1,20 +1,13 @@
-"""Weights from one format to another: bf16 ones rounded to a format below, to the nearest or by GPTQ, and back."""
+"""Weights from one format to another: bf16 ones rounded to the nearest of a format below, and back."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from common.cache.weight_files import BLOCK
-from common.model import gptq
 from common.model.layout import Layout
-from common.model.shapes import Model
 
 if TYPE_CHECKING:
     import torch
-
-
-def plain(model: Model) -> Model:
-    """The same shapes with all matrices, and the KV cache, in bf16."""
-    return model.in_formats()
 
 
 def recoded(weights: "torch.Tensor", layout: Layout, target: Layout) -> "torch.Tensor":
@@ -40,14 +33,3 @@ def pieces(weights: "torch.Tensor", layout: Layout, target: Layout) -> "Iterator
             count = min(some, rows - begin)
             encoded = after.format.encode(before.rows(begin, count).of(weights))
             yield after.rows(begin, count).offset, encoded.reshape(-1)
-
-
-def calibrated(
-    weights: "torch.Tensor", layout: Layout, target: Layout, calibration: gptq.Calibration
-) -> "Iterator[tuple[int, torch.Tensor]]":
-    """Yield as `pieces` does the matrices whose format in `target` is chosen by `gptq`, in place of theirs there."""
-    for name, layer, moments in calibration.moments():
-        after = target.weight(name, layer)
-        if after.format.gptq:
-            values = layout.weight(name, layer).of(weights)
-            yield after.offset, gptq.encode(after.format, values, moments).reshape(-1)
