@@ -191,14 +191,21 @@ class Format:
         rows = rows.reshape(-1, rows.shape[-1])
         content = rows.contiguous().view(torch.uint8)
         packed, at, groups = content[:, : columns * self.bits // 8], self.scales_at(columns), self.groups(columns)
-        if self.bits == 4:
-            nibbles = torch.stack((packed & 15, packed >> 4), dim=2).view(len(rows), -1, 8)
-            packed = nibbles[:, :, [NIBBLES.index(i) for i in range(8)]].reshape(len(rows), columns)
         halves = content[:, at : at + groups * (4 if self.zeros else 2)].contiguous().view(torch.int16)
         zero = torch.zeros_like(halves)
         if self.zeros:
             zero, halves = halves[:, 0::2], halves[:, 1::2].contiguous()
-        return self.weights(packed, halves.view(self._scales), zero).view(*outer, columns)
+        return self.weights(numbers_of(packed, self.bits, True), halves.view(self._scales), zero).view(*outer, columns)
+
+
+def numbers_of(content: "torch.Tensor", bits: int, mixed: bool) -> "torch.Tensor":
+    """The numbers, uint8 [rows, columns], in bytes [rows, columns * bits / 8]. mixed: columns are as in NIBBLES."""
+    import torch
+
+    if bits == 8:
+        return content
+    numbers = torch.stack((content & 15, content >> 4), dim=2).view(len(content), -1, 8)
+    return (numbers[:, :, [NIBBLES.index(i) for i in range(8)]] if mixed else numbers).reshape(len(content), -1)
 
 
 @cache

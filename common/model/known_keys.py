@@ -1,7 +1,7 @@
-"""Keys of a config.json and of its `quantization_config` that change no number of a decode step.
+"""Keys of a config.json that change no number of a decode step, and the refusal of keys in no table.
 
 What is in no table of the lab may change it, so it is refused by name, unless its value is null or empty: that asks for
-nothing. tests/test_known_keys.py compares the tables with the configurations of transformers and compressed-tensors.
+nothing. tests/test_known_keys.py compares the tables with the configurations of transformers.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,12 +11,13 @@ from typing import Any
 from common.errors import LabError
 
 
-def _names(text: str) -> frozenset[str]:
+def names(text: str) -> frozenset[str]:
+    """The words of a text."""
     return frozenset(text.split())
 
 
 # How a checkpoint was made, is loaded, trained or sampled from; names; ids of a tokenizer.
-METADATA = _names(
+METADATA = names(
     """_attn_implementation _attn_implementation_autoset _commit_hash _name_or_path attention_dropout
     attn_implementation base_model bos_token_id chunk_size_feed_forward decoder_start_token_id dtype eos_token_id
     finetuning_task gradient_checkpointing hidden_dropout id2label initializer_range is_decoder label2id mask_token_id
@@ -26,7 +27,7 @@ METADATA = _names(
     tokenizer_model_max_length torch_dtype torchscript transformers.js_config transformers_version unk_token_id
     unsloth_fixed unsloth_version use_bfloat16 use_cache"""
 )
-GENERATION = _names(  # transformers' GenerationConfig: configurations before 4.40 have all of it
+GENERATION = names(  # transformers' GenerationConfig: configurations before 4.40 have all of it
     """assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress_tokens diversity_penalty
     do_sample early_stopping encoder_no_repeat_ngram_size encoder_repetition_penalty epsilon_cutoff eta_cutoff
     exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id length_penalty max_length max_new_tokens
@@ -34,19 +35,6 @@ GENERATION = _names(  # transformers' GenerationConfig: configurations before 4.
     num_return_sequences output_scores remove_invalid_values repetition_penalty return_dict_in_generate suppress_tokens
     target_lookbehind temperature top_k top_p typical_p"""
 )
-LOADING = _names("quant_method method dequantize run_compressed use_optimized_inference")
-# How GPTQ and AWQ found the numbers, and which kernels their authors' libraries take.
-CALIBRATION = _names(
-    """act_group_aware backend batch_size block_name_to_quantize cache_block_outputs damp_auto_increment damp_percent
-    dataset disable_exllama do_fuse exllama_config fuse_max_seq_len max_input_length meta model_file_base_name
-    model_name_or_path model_seqlen module_name_preceding_first_block modules_to_fuse mse pad_token_id static_groups
-    tokenizer true_sequential use_cuda_fp16 use_exllama"""
-)
-ARGUMENTS = _names(  # QuantizationArgs of compressed-tensors; for activations, which stay fp32 here, all are unused
-    """num_bits type symmetric group_size strategy block_structure dynamic actorder scale_dtype zp_dtype observer
-    observer_kwargs"""
-)
-STATUS = _names("quantization_status global_compression_ratio version")
 
 
 def check_keys(place: str, found: Mapping[str, Any], *known: Collection[str]) -> None:

@@ -10,7 +10,7 @@ from common.cache.weight_files import BLOCK, file_sha
 from common.errors import LabError
 from common.model.checkpoint import AGAIN, DTYPES, Checkpoint, open_safetensors
 from common.model.layout import Layout
-from common.model.quantization import NOTHING, USE, Quantization
+from common.model.quantization import USE, Quantization
 from common.model.slot import Slot
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Slots = Iterable[tuple[str, Slot]]  # places of tensors by their Hugging Face names
 BIAS, HEAD = "bias", "lm_head.weight"
 LAYERS = r"(model\.)?layers\.\d+\."
+# Tensors of quantized checkpoints for activations, which stay fp32 here, and for a cache in fp8, which is kv_format=.
+UNUSED = re.compile(rf"{LAYERS}(mlp|self_attn)\.(\w+_proj\.(input|output)_(scale|zero_point)|[qkv]_(scale|zero_point))")
 # Buffers that old converters stored, by their dimensions; every loader makes them anew.
 BUFFERS = {
     re.compile(rf"(model\.|{LAYERS}self_attn\.)?rotary_emb\.(inv_freq|(cos|sin)_cached)"): (1, 2, 4),
@@ -42,11 +44,11 @@ def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantiza
     for name, slot in slots:
         quantized = quantization if slot.format.scaled else None
         if quantized:
-            _check_converted(checkpoint, name, quantized)
+            _check_converted(checkpoint, name)
             spare.add(_part(name, BIAS))  # AutoGPTQ gives every matrix one; `read_tensors` reads it
-        shapes = quantized.shapes(*slot.shape) if quantized else {name.rpartition(".")[2]: slot.shape}
-        for part, shape in shapes.items():
-            tensor, dtypes = _part(name, part), quantized.dtypes[part] if quantized else DTYPES
+        parts = quantized.shapes(*slot.shape) if quantized else {name.rpartition(".")[2]: (slot.shape, DTYPES)}
+        for part, (shape, dtypes) in parts.items():
+            tensor = _part(name, part)
             entry = checkpoint.tensors.get(tensor)
             if entry is None:
                 raise _lacking(checkpoint, tensor, name)
@@ -56,11 +58,10 @@ def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantiza
                 raise LabError(cause, f"give one with {' or '.join(dtypes)}" if quantized else plain)
             _check_shape(tensor, entry.shape, shape, checkpoint)
             known.add(tensor)
-    unused = re.compile(f"{LAYERS}(mlp|self_attn)\\.({quantization.unused})" if quantization else NOTHING)
     extra = {
         name
         for name in checkpoint.tensors.keys() - known - spare
-        if not unused.fullmatch(name) and not _is_buffer(name, len(checkpoint.tensors[name].shape))
+        if not (quantization and UNUSED.fullmatch(name)) and not _is_buffer(name, len(checkpoint.tensors[name].shape))
     }
     if layout.model.tied and HEAD in extra:
         # Published tied checkpoints carry a copy of the embedding; `read_tensors` compares them.
@@ -73,18 +74,14 @@ def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantiza
         )
 
 
-def _check_converted(checkpoint: Checkpoint, name: str, quantization: Quantization) -> None:
-    """Raise LabError for a matrix that is not quantized while others are, or against the configuration."""
+def _check_converted(checkpoint: Checkpoint, name: str) -> None:
+    """Raise LabError for a matrix that is not quantized while others are."""
     module = name.removesuffix(".weight")
     entry = checkpoint.tensors.get(name)
     if entry is not None and entry.dtype in DTYPES:
         raise LabError(
             f"{checkpoint.folder} leaves {module} in {entry.dtype}, and the kernels have one format for all layers",
             f"{USE}; or quantize this matrix, too",
-        )
-    if quantization.keeps(module):
-        raise LabError(
-            f"{checkpoint.config} says that {module} is not quantized, but its tensors are", "correct its list of those"
         )
 
 
