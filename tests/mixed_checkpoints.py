@@ -207,7 +207,7 @@ def _buffers(rng: random.Random, case: Mixed) -> str:
 
 def _spare(rng: random.Random, case: Mixed) -> str:
     name = rng.choice(["model.layers.0.self_attn.k_scale", "model.layers.1.mlp.up_proj.input_scale", "model.extra",
-                       "model.layers.0.mlp.up_proj.weight_global_scale", "model.layers.1.self_attn.bias",
+                       "model.layers.0.mlp.up_proj.weight_global_scale",
                        "model.layers.1.self_attn.o_proj.bias"])  # fmt: skip
     case.stored[name] = torch.rand(1) + 0.5
     case.why.append(f"tensor {name}")

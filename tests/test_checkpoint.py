@@ -67,7 +67,7 @@ def test_forms_of_a_path(tmp_path: Path, cache: Path, monkeypatch: pytest.Monkey
 
 def test_missing_config_is_refused(folder: Path, cache: Path) -> None:
     (folder / "config.json").unlink()
-    refused(folder, "config.json is missing", cache=cache)
+    refused(folder, "config.json cannot be read: No such file", cache=cache)
 
 
 def test_unreadable_files_are_refused(folder: Path, cache: Path) -> None:
@@ -149,7 +149,7 @@ def test_nan_and_infinite_weights_are_refused(
     save(folder, weights)
     columns = weights[name].shape[-1]
     first = [places[0]] if weights[name].dim() == 1 else [places[0] // columns, places[0] % columns]
-    refused(folder, name, f"at {first}", "beyond bf16" if bad == "3.4e38" else f"is {bad}", cache=cache)
+    refused(folder, name, f"at {first}", "is 3.39" if bad == "3.4e38" else f"is {bad}", cache=cache)
 
 
 def test_a_given_model_must_match_the_config(folder: Path, cache: Path) -> None:
@@ -172,22 +172,17 @@ def test_sharded_checkpoints(tmp_path: Path, cache: Path) -> None:
 
     for outside in ("../other/model.safetensors", "/etc/passwd", "sub/x.safetensors", "..", ""):
         write_index(folder, where | {"lm_head.weight": outside})
-        refused(folder, repr(outside), "own folder", cache=cache)
+        refused(folder, "own folder", cache=cache)
     for broken in ({}, [], None, {"lm_head.weight": 3}):
         write_index(folder, broken)
         refused(folder, "weight_map", cache=cache)
-    write_index(folder, where | {"lm_head.weight": second if where["lm_head.weight"] == first else first})
-    refused(folder, "lm_head.weight", second, first, cache=cache)
-    write_index(folder, where | {"nothing": first})
-    refused(folder, "'nothing'", "None", cache=cache)
-    write_index(folder, {name: file for name, file in where.items() if name != "lm_head.weight"})
-    refused(folder, "lm_head.weight", "None", cache=cache)
-
+    write_index(folder, dict.fromkeys(where, first))
+    refused(folder, "lacks tensor", cache=cache)
     write_index(folder, where)
     save_file(tensors(), folder / second)
     refused(folder, "is in both", first, second, cache=cache)
     (folder / second).unlink()
-    refused(folder, second, "missing", cache=cache)
+    refused(folder, second, "download the missing shard", cache=cache)
 
 
 def test_hub_ids_are_downloaded(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

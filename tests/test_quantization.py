@@ -273,4 +273,4 @@ def test_a_quantized_head_is_named(tmp_path: Path, seed):
 
     checkpoint(tmp_path / "model", "awq", seed)
     edit(tmp_path / "model", change)
-    refused(tmp_path / "model", "has a quantized head, lm_head.qweight", cache=tmp_path / "cache")
+    refused(tmp_path / "model", "lacks tensor lm_head.weight and has lm_head.qweight", cache=tmp_path / "cache")

@@ -88,6 +88,9 @@ class Found:
     def check(self, free: Collection[str], **read: tuple[Any, ...]) -> None:
         """Check that all keys are known, and that the value of each of `read` is one of these: the first by default."""
         check_keys(self.place, self.config, free, read)
+        for key in CHOSEN & self.config.keys():
+            if not isinstance(self.config[key], list | None):
+                raise LabError(f"{self.place}: {key} is {short(self.config[key])}", "give a list of names")
         for key, wanted in read.items():
             value = self.config.get(key, wanted[0])
             if value not in wanted:

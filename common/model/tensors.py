@@ -21,12 +21,10 @@ BIAS, HEAD = "bias", "lm_head.weight"
 LAYERS = r"(model\.)?layers\.\d+\."
 # Tensors of quantized checkpoints for activations, which stay fp32 here, and for a cache in fp8, which is kv_format=.
 UNUSED = re.compile(rf"{LAYERS}(mlp|self_attn)\.(\w+_proj\.(input|output)_(scale|zero_point)|[qkv]_(scale|zero_point))")
-# Buffers that old converters stored, by their dimensions; every loader makes them anew.
-BUFFERS = {
-    re.compile(rf"(model\.|{LAYERS}self_attn\.)?rotary_emb\.(inv_freq|(cos|sin)_cached)"): (1, 2, 4),
-    re.compile(rf"{LAYERS}(self_)?attn\.bias"): (4,),  # the causal mask
-    re.compile(rf"{LAYERS}(self_)?attn\.masked_bias"): (0, 1),
-}
+# Buffers that old converters stored: every loader makes them anew.
+BUFFERS = re.compile(
+    rf"(model\.|{LAYERS}self_attn\.)?rotary_emb\.(inv_freq|(cos|sin)_cached)|{LAYERS}(self_)?attn\.(masked_)?bias"
+)
 
 
 def check_downloads(checkpoint: Checkpoint, cache_dir: Path) -> None:
@@ -61,7 +59,7 @@ def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantiza
     extra = {
         name
         for name in checkpoint.tensors.keys() - known - spare
-        if not (quantization and UNUSED.fullmatch(name)) and not _is_buffer(name, len(checkpoint.tensors[name].shape))
+        if not BUFFERS.fullmatch(name) and not (quantization and UNUSED.fullmatch(name))
     }
     if layout.model.tied and HEAD in extra:
         # Published tied checkpoints carry a copy of the embedding; `read_tensors` compares them.
@@ -88,18 +86,10 @@ def _check_converted(checkpoint: Checkpoint, name: str) -> None:
 def _lacking(checkpoint: Checkpoint, tensor: str, name: str) -> LabError:
     """The error for a tensor that is not there. name: of the weight that it is, or a part of it."""
     others = sorted(each for each in checkpoint.tensors if each.startswith(name.removesuffix("weight")))
-    if name == HEAD and others:
-        return LabError(f"{checkpoint.folder} has a quantized head, {others[0]}, and bf16 ones are read", USE)
-    hint = "; or set tie_word_embeddings if the head is the embedding" if name == HEAD else ""
-    if others and not hint:
-        return LabError(
-            f"{checkpoint.folder} lacks tensor {tensor} and has {others[0]}", "correct quantization_config, or " + AGAIN
-        )
-    return LabError(f"{checkpoint.folder} lacks tensor {tensor}", AGAIN + hint)
-
-
-def _is_buffer(name: str, dimensions: int) -> bool:
-    return any(pattern.fullmatch(name) and dimensions in known for pattern, known in BUFFERS.items())
+    has = f" and has {others[0]}" if others else ""
+    of_head = "; or set tie_word_embeddings if the head is the embedding" if name == HEAD else ""
+    config = "; or correct quantization_config" if others else of_head
+    return LabError(f"{checkpoint.folder} lacks tensor {tensor}{has}", AGAIN + config)
 
 
 def _part(name: str, part: str) -> str:
@@ -155,10 +145,5 @@ def _not_finite(
     import torch
 
     first = int(torch.isfinite(rounded).logical_not().nonzero()[0])
-    value = float(block[first])
     index = [int(i) for i in torch.unravel_index(torch.tensor(start + first), shape)]
-    if torch.isfinite(block[first]):
-        return LabError(
-            f"tensor {name} is {value:.9g} at {index}, beyond bf16", "the kernels read bf16; rescale the model"
-        )
-    return LabError(f"tensor {name} is {value} at {index}", AGAIN)
+    return LabError(f"tensor {name} is {float(block[first]):.9g} at {index}, which bf16 cannot hold", AGAIN)
