@@ -22,7 +22,7 @@ from tests.strength.soak.alarms import random_stack
         (["variant=warp_split", "ratio=2:6", "threads=512"], ["splits 8 warps, a block has 16", "P + C = 16"]),
         (["variant=warp_split", "ratio=a:b"], ["ratio=a:b is not P:C"]),
         (["variant=warp_split", "ratio=-1:9"], ["ratio=-1:9 is not P:C"]),
-        (["variant=warp_split", "ratio=126"], ["ratio=126 is a number, not P:C", "unquoted 2:6", 'quote it: "2:6"']),
+        (["variant=warp_split", "ratio=126"], ["ratio=126 is not P:C", 'in a yaml in quotes: "2:6"']),
         (["variant=vec128", "ratio=2:6"], ["vec128 has no knob ratio", "variants that take it: warp_split"]),
         (["stack=[vec128,cp_async]", "ratio=2:6"], ["no knob ratio", "variants that take it: warp_split"]),
         (["variant=cp_async", "stages=5"], ["cp_async: stages=5", "2..4"]),

@@ -13,10 +13,10 @@ from common.errors import LabError
 from common.json_values import from_json
 from common.model.scratch import Scratch, read_scratch
 from common.model.stages import STAGES
-from common.stacks.header import read_header
 from common.stacks.knobs import KINDS, SETS, WARP, Knob
 from common.stacks.variant import LAUNCHES, SELECTS, NamedStack, Selection, Variant
 
+IDEA = re.compile(r"// Idea +(\S.*(?:\n//\s{2,}.+)*)")  # a sentence, which may go on in indented lines
 MENTIONS = ("parent", "variants", "excludes", "requires", "outside")  # lists of names of variants
 T = TypeVar("T", Variant, NamedStack, Selection)
 
@@ -59,16 +59,23 @@ class Entry:
         return found
 
     def variant(self, known: Collection[str], keys: Collection[str]) -> Variant:
-        header, knobs, scratch = read_header(self.source), self.knobs(keys), self.scratch()
-        made = {"name": self.path.stem, "file": self.source, **header, "knobs": (), "scratch": scratch}
+        source = "/".join(self.source.parts[-2:])
+        try:
+            text = self.source.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise LabError(f"{source} cannot be read: {error}", "restore the file") from error
+        if not (idea := IDEA.match(text)):
+            raise LabError(f"{source} does not begin with `// Idea`", "say it there, as variants/baseline.cu does")
+        said, knobs, scratch = re.sub(r"\n//\s+", " ", idea[1]), self.knobs(keys), self.scratch()
+        made = {"name": self.path.stem, "file": self.source, "idea": said, "knobs": (), "scratch": scratch}
         variant = replace(self.read(Variant, known, **made), knobs=knobs)
         if variant.launch not in LAUNCHES:
             raise self.wrong(f"says launch: {variant.launch}", f"choose from {', '.join(LAUNCHES)}")
         if unknown := variant.exchanges.keys() - set(STAGES):
             raise self.wrong(f"says exchanges: {', '.join(sorted(unknown))}", f"name stages: {', '.join(STAGES)}")
-        if not re.search(rf"\bstruct {variant.mixin}\b", self.source.read_text(encoding="utf-8")):
-            cause = f"variants/{variant.name}.cu has no struct {variant.mixin}"
-            raise LabError(cause, "name its struct so, or the two files as the struct")
+        if not re.search(rf"\bstruct {variant.mixin}\b", text):
+            remedy = "name its struct so, or the two files as the struct"
+            raise LabError(f"{source} has no struct {variant.mixin}", remedy)
         return variant
 
     def stack(self, known: Collection[str]) -> NamedStack:
@@ -78,11 +85,6 @@ class Entry:
         selection = self.read(Selection, known, name=self.path.stem)
         if selection.selects not in SELECTS:
             raise self.wrong(f"says selects: {selection.selects}", f"choose from {', '.join(SELECTS)}")
-        if (selection.selects in ("best", "steps")) != bool(selection.default):
-            remedy = "name a variant or a stack, with selects: best and selects: steps only"
-            raise self.wrong(f"says default: {selection.default}", remedy)
-        if selection.default not in ("", *known):
-            raise self.wrong(f"names {selection.default}", f"known: {', '.join(sorted(known))}")
         return selection
 
     def section(self, key: str) -> dict[str, Any]:

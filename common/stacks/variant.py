@@ -17,8 +17,6 @@ LAUNCHES = ("cooperative", "plain", "graph", "launches", "pdl")
 class Variant:
     """One optimization: its source, its claim, and its needs.
 
-    overrides  members of the baseline (functions and constants) replaced by its struct
-    run        a command, as a user types it
     parent     the stack it is composed on and compared with, innermost first; () is the baseline
     launch     one of LAUNCHES; see `common.compile.source.Source`
     min_arch   lowest compute capability, ten times: 80 for 8.0
@@ -34,9 +32,6 @@ class Variant:
     name: str
     file: Path
     idea: str
-    hypothesis: str
-    overrides: tuple[str, ...]
-    run: str
     parent: tuple[str, ...] = ()
     knobs: tuple[Knob, ...] = ()
     launch: str = LAUNCHES[0]
