@@ -34,13 +34,8 @@ def test_all_that_the_libraries_write_of_a_quantization_is_known() -> None:
     for kind in (transformers.GPTQConfig, transformers.AwqConfig):
         assert set(signature(kind).parameters) <= of_weights | CALIBRATION | LOADING
     assert set(quantization.QuantizationArgs.model_fields) == ARGUMENTS
-    rest = {
-        "config_groups",
-        "kv_cache_scheme",
-        "format",
-        "ignore",
-        "moe_sparsity_config",
-    }  # the last only if it is null
+    rest = {"config_groups", "kv_cache_scheme", "format", "ignore"}
+    rest |= {"moe_sparsity_config"}  # only if it is null
     assert set(quantization.QuantizationConfig.model_fields) <= rest | STATUS | LOADING
 
 
