@@ -152,12 +152,7 @@ def test_a_head_is_its_share_of_the_hidden_size_where_none_is_given(folder: Path
 @pytest.mark.parametrize(
     ("kind", "change", "word"),
     [
-        ("llama", {"attention_bias": True}, "attention_bias"),
-        ("llama", {"mlp_bias": True}, "mlp_bias"),
-        ("llama", {"hidden_act": "gelu"}, "gelu"),
-        ("llama", {"model_type": "llama4"}, "llama4"),
         ("llama", {"architectures": ["LlamaModel"]}, "LlamaModel"),
-        ("llama", {"rope_scaling": SCALED | {"rope_type": "yarn"}}, "scaled RoPE"),
         ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "scaled RoPE"),
         ("llama", {"rope_scaling": SCALED | {"type": "default"}}, "scaled RoPE"),
         ("llama", {"rope_scaling": SCALED | {"attention_factor": 1.0}}, "scaled RoPE"),
@@ -169,10 +164,6 @@ def test_a_head_is_its_share_of_the_hidden_size_where_none_is_given(folder: Path
         ("llama", {"rope_scaling": SCALED, "rope_parameters": {"rope_type": "default"}}, "scales RoPE in two ways"),
         ("mistral", {"sliding_window": 0}, "sliding_window is 0; give an integer"),
         ("mistral", {"sliding_window": "4096"}, "sliding_window is '4096'"),
-        ("mistral", {"model_type": "mixtral"}, "mixtral"),
-        ("qwen2", {"use_sliding_window": True}, "use_sliding_window"),
-        ("qwen2", {"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
-        ("qwen2", {"model_type": "qwen2_moe"}, "qwen2_moe"),
         ("qwen2", {"architectures": ["Qwen2ForRewardModel"]}, "Qwen2ForRewardModel"),
     ],
 )
