@@ -10,8 +10,7 @@ import pytest
 from checkpoints import CONFIG, MODEL, refused, save
 
 from common.model.families import FAMILIES
-from common.model.hf_config import OFF, READ, SHAPES, read_model
-from common.model.known_keys import GENERATION, METADATA
+from common.model.hf_config import GENERATION, METADATA, OFF, READ, SHAPES, read_model
 from common.model.quantized_layouts import ARGUMENTS, CALIBRATION, LOADING, STATUS
 
 KNOWN = {*SHAPES, *READ, *OFF, *METADATA, *GENERATION}

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from reprlib import repr as short
@@ -10,9 +11,14 @@ from typing import Any
 
 from common.errors import LabError
 from common.model.families import FAMILIES, SUPPORTED, Family
-from common.model.known_keys import GENERATION, METADATA, check_keys, names
 from common.model.rope import DEFAULT, LLAMA3, Scaling
 from common.model.shapes import LARGEST, Model
+
+
+def names(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
 
 DEFAULT_POSITIONS = 2048  # size of the KV cache when none is given and the model allows more
 
@@ -30,6 +36,26 @@ READ = names(  # besides SHAPES; quantization_config by `common.model.quantized_
     """architectures attention_bias auto_map head_dim hidden_act layer_types max_position_embeddings mlp_bias model_type
     quantization_config rms_norm_eps rope_parameters rope_scaling rope_theta tie_word_embeddings use_sliding_window
     sliding_window partial_rotary_factor"""
+)
+# What is in none of these tables may change a number of a step; tests/test_known_keys.py compares with transformers.
+# How a checkpoint was made, is loaded, trained or sampled from; names; ids of a tokenizer.
+METADATA = names(
+    """_attn_implementation _attn_implementation_autoset _commit_hash _name_or_path attention_dropout
+    attn_implementation base_model bos_token_id chunk_size_feed_forward decoder_start_token_id dtype eos_token_id
+    finetuning_task gradient_checkpointing hidden_dropout id2label initializer_range is_decoder label2id mask_token_id
+    max_sequence_length max_window_layers model_max_length model_name name_or_path num_labels output_attentions
+    output_hidden_states pad_token pad_token_id prefix pretraining_tp problem_type processor_class return_dict
+    sep_token_id seq_length task_specific_params tf_legacy_loss tie_encoder_decoder tokenizer_class
+    tokenizer_model_max_length torch_dtype torchscript transformers.js_config transformers_version unk_token_id
+    unsloth_fixed unsloth_version use_bfloat16 use_cache"""
+)
+GENERATION = names(  # transformers' GenerationConfig: configurations before 4.40 have all of it
+    """assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress_tokens diversity_penalty
+    do_sample early_stopping encoder_no_repeat_ngram_size encoder_repetition_penalty epsilon_cutoff eta_cutoff
+    exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id length_penalty max_length max_new_tokens
+    min_length no_repeat_ngram_size num_assistant_tokens num_assistant_tokens_schedule num_beam_groups num_beams
+    num_return_sequences output_scores remove_invalid_values repetition_penalty return_dict_in_generate suppress_tokens
+    target_lookbehind temperature top_k top_p typical_p"""
 )
 OFF = ("attention_bias", "mlp_bias", "use_sliding_window", "use_mrope", "is_encoder_decoder", "add_cross_attention")
 KEYS = {field: key for key, field in SHAPES.items()} | {"rms_eps": "rms_norm_eps"}  # a field's name, if another
@@ -100,6 +126,16 @@ def read_json(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise LabError(f"{file} holds {short(content)}, not a JSON object", "download or save the checkpoint again")
     return content
+
+
+def check_keys(place: str, found: Mapping[str, Any], *known: Collection[str]) -> None:
+    """Raise LabError for a key of `found` that is in none of `known` and asks for something. place: for messages."""
+    for key in sorted(found.keys() - set().union(*known)):
+        if found[key] is not None and found[key] not in ({}, []):
+            raise LabError(
+                f"{place} has {short(key)}: {short(found[key])}, which the lab does not know",
+                f"take {short(key)} out if the model computes the same without it, else use another checkpoint",
+            )
 
 
 def _family(file: Path, config: dict[str, Any]) -> Family:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from common.errors import LabError
 from common.model.checkpoint import Checkpoint
 from common.model.format import WORD, Format
-from common.model.known_keys import check_keys, names
+from common.model.hf_config import check_keys, names
 from common.model.quantization import BYTES, REALS, USE, WORDS, Part, Quantization
 from common.model.shapes import Model
 

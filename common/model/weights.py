@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from common.cache.weight_files import content_sha, mapped
 from common.errors import LabError
 from common.model import synthetic
 from common.model.checkpoint import Checkpoint, find
-from common.model.hf_config import KEYS, read_json, read_model
+from common.model.hf_config import read_json, read_model
 from common.model.layout import Layout
 from common.model.quantized_layouts import read_quantization
 from common.model.recoded import pieces
@@ -162,17 +162,14 @@ def hf_slots(layout: Layout) -> Iterator[tuple[str, Slot]]:
 
 def _agree(wanted: Model | None, found: Model, checkpoint: Checkpoint) -> Model:
     """`wanted` with the positions of `found`; `found` if `wanted` is None. Raises LabError if their shapes differ."""
-    if wanted is None:
-        return found
-    for field in fields(Model):
-        want, got = getattr(wanted, field.name), getattr(found, field.name)
-        if field.name not in ("name", "positions", "format", "head_format", "kv_format") and want != got:
-            raise LabError(
-                f"model {wanted.name} has {field.name} {want}, but {checkpoint.config} says "
-                f"{KEYS.get(field.name, field.name)} {got}",
-                "give model=auto, which takes the shapes from config.json, or the checkpoint of that model",
-            )
-    return replace(wanted, positions=found.positions)
+    own = replace(wanted or found, positions=found.positions)
+    differ = [name for name, value in vars(found).items() if name != "name" and getattr(own, name) != value]
+    if differ:
+        raise LabError(
+            f"model {own.name} and {checkpoint.config} differ in {', '.join(differ)}",
+            "give model=auto, which takes the shapes from config.json, or the checkpoint of that model",
+        )
+    return own
 
 
 def _file(cache_dir: Path, sha: str, layout: Layout) -> Path:
