@@ -11,8 +11,8 @@ from typing import Any
 from common import ROOT
 from common.compile.target import declare_knobs, lacking
 from common.errors import LabError, Refused
+from common.model.expressions import Scratch
 from common.model.layout import Layout
-from common.model.scratch import Scratch
 from common.model.shapes import Model
 from common.model.stages import FIRST, LAST, LAYER, STAGES, WARP
 from common.stacks.variant import LOWEST_ARCH, Variant

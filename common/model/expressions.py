@@ -12,6 +12,7 @@ from functools import lru_cache
 from common.errors import LabError
 from common.model.shapes import Model
 
+Scratch = Mapping[str, tuple[str, ...]]  # shapes of regions of scratch by name, as expressions
 SHAPES = tuple(field.name for field in fields(Model) if field.type is int)
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 

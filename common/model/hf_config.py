@@ -195,13 +195,11 @@ def _rope(file: Path, config: dict[str, Any]) -> tuple[float, str]:
         scalings.append(DEFAULT if plain else str(Scaling(*numbers)))  # `Model` refuses numbers without a meaning
         if "rope_theta" in rope:
             bases.append(_number(file, rope, "rope_theta"))
-    if not bases or bases != bases[:1] * len(bases):
+    if len({*bases}) != 1 or len({*scalings}) > 1:
         raise LabError(
-            f"{file} gives {f'different RoPE bases {bases}' if bases else 'no rope_theta'}",
+            f"{file} needs one rope_theta and one scaling of RoPE, and has {bases} and {scalings}",
             "set rope_theta to the base the model was trained with (1000000 for Qwen3, 500000 for Llama 3)",
         )
-    if len({*scalings}) > 1:
-        raise LabError(f"{file} scales RoPE in two ways: {', '.join(scalings)}", "leave rope_scaling out")
     return bases[0], scalings[0] if scalings else DEFAULT
 
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from common.errors import LabError
 from common.model import stages
-from common.model.expressions import SHAPES, evaluate
+from common.model.expressions import SHAPES, Scratch, evaluate
 from common.model.format import Format, read_kv_format, whole
-from common.model.scratch import Scratch
 from common.model.shapes import LARGEST, Model
 from common.model.slot import PLAIN, Slot
 from common.model.stages import FIRST, LAST, LAYER, STAGES, taps
@@ -63,7 +62,7 @@ class Layout:
     """
 
     def __init__(self, model: Model, scratch: Scratch | None = None, trace: bool = False, tokens: int = 1) -> None:
-        """scratch: regions of variants, see `common.model.scratch`. tokens: of a step, at neighbouring positions.
+        """scratch: regions of variants, see `common.stacks.entry`. tokens: of a step, at neighbouring positions.
 
         Raises LabError for an impossible shape.
         """

@@ -3,10 +3,9 @@
 import math
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.cache.weight_files import BLOCK, file_sha
+from common.cache.weight_files import BLOCK
 from common.errors import LabError
 from common.model.checkpoint import AGAIN, DTYPES, Checkpoint, open_safetensors
 from common.model.layout import Layout
@@ -25,15 +24,6 @@ UNUSED = re.compile(rf"{LAYERS}(mlp|self_attn)\.(\w+_proj\.(input|output)_(scale
 BUFFERS = re.compile(
     rf"(model\.|{LAYERS}self_attn\.)?rotary_emb\.(inv_freq|(cos|sin)_cached)|{LAYERS}(self_)?attn\.(masked_)?bias"
 )
-
-
-def check_downloads(checkpoint: Checkpoint, cache_dir: Path) -> None:
-    """Raise LabError for a damaged file of the hub's cache, where a large file is named by its sha256."""
-    for file in checkpoint.files:
-        blob = file.resolve()
-        named = file.is_symlink() and re.fullmatch("[0-9a-f]{64}", blob.name)
-        if named and file_sha(blob, cache_dir) != blob.name:
-            raise LabError(f"{file} is damaged: its sha256 is not {blob.name}", f"remove {blob} and start again")
 
 
 def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantization: Quantization | None) -> None:

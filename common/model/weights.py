@@ -18,7 +18,7 @@ from common.model.quantized_layouts import read_quantization
 from common.model.recoded import pieces
 from common.model.shapes import Model
 from common.model.slot import Slot
-from common.model.tensors import check_downloads, check_headers, read_tensors
+from common.model.tensors import check_headers, read_tensors
 
 if TYPE_CHECKING:  # and at its use: a run only names synthetic weights; its workers pack them
     import torch
@@ -116,7 +116,6 @@ def _load_stored(
         check_headers(checkpoint, layout, hf_slots(layout), quantization)
         layout.check_memory()
         source, folder = str(checkpoint.folder if len(checkpoint.files) > 1 else checkpoint.files[0]), checkpoint.folder
-        check_downloads(checkpoint, cache_dir)
         sha = content_sha(checkpoint.files, cache_dir)
         sha = _sha(f"{sha} read as {quantization.reading}") if quantization else sha
         parts = partial(read_tensors, checkpoint, layout, hf_slots(layout), quantization)

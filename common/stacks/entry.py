@@ -11,13 +11,15 @@ from yaml import YAMLError
 
 from common.errors import LabError
 from common.json_values import from_json
-from common.model.scratch import Scratch, read_scratch
+from common.model.expressions import SHAPES, Scratch, check
 from common.model.stages import STAGES
 from common.stacks.knobs import KINDS, SETS, WARP, Knob
 from common.stacks.variant import LAUNCHES, SELECTS, NamedStack, Selection, Variant
 
 IDEA = re.compile(r"// Idea +(\S.*(?:\n//\s{2,}.+)*)")  # a sentence, which may go on in indented lines
 MENTIONS = ("parent", "variants", "excludes", "requires", "outside")  # lists of names of variants
+REGION_NAMES = (*SHAPES, "max_blocks", "taps")  # in the shape of a region; taps: elements of all layers' taps
+TAKEN = ("layers", "rope", "partial", "workspace", "seen", "trace", *STAGES)  # names in scratch
 T = TypeVar("T", Variant, NamedStack, Selection)
 
 
@@ -95,10 +97,22 @@ class Entry:
         return value
 
     def scratch(self) -> Scratch:
-        try:
-            return read_scratch(self.section("scratch"))
-        except LabError as error:
-            raise self.wrong(error.cause, error.remedy) from None
+        """Regions of scratch of the variant's own: `parts: [2, layers, heads, 16, head_dim + 4]`, over REGION_NAMES.
+
+        A region has 32-bit words exchanged by flag-in-data: a reset fills them with `layout.NOT_SENT`. Its first size
+        is a number of turns, each a step of the kernel (buffers in rotation); a step leaves the next turn's words at
+        the sentinel, which validation checks. The other sizes are of one turn.
+        """
+        regions = self.section("scratch")
+        for name, shape in regions.items():
+            place = f"scratch.{name}: {shape}"
+            if not re.fullmatch("[a-z][a-z0-9_]*", name) or name in TAKEN or name.endswith("_size"):
+                raise self.wrong(f"has {place}", "give it another name, of small letters")
+            if not isinstance(shape, list) or len(shape) < 2:
+                raise self.wrong(f"has {place}", "give a list: turns, then the sizes of one turn")
+            for size in shape:
+                check(str(size), REGION_NAMES, f"{self.path} has {place}")
+        return {name: tuple(map(str, shape)) for name, shape in regions.items()}
 
     def knobs(self, keys: Collection[str]) -> tuple[Knob, ...]:
         specs = self.section("knobs")

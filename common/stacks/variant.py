@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.model.scratch import Scratch
+from common.model.expressions import Scratch
 from common.stacks.knobs import Knob
 
 SELECTS = ("every", "catalog", "best", "steps")
@@ -25,7 +25,7 @@ class Variant:
     published  the effect published by others
     excludes   variants that cannot be in the same stack; requires: variants that must be
     outside    variants that must stand before it in the stack, if they are in it
-    scratch    regions of scratch for its own words: see `common.model.scratch.read_scratch`
+    scratch    regions of scratch for its own words: see `common.stacks.entry`
     exchanges  {stage: exchanges by value after it, of a layer}, in place of its barrier; 0 takes those of the stack
     """
 
