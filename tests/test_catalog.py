@@ -96,7 +96,7 @@ def test_every_shipped_variant_has_both_files():
         ("launch: plain", "knobs: {n: {kind: choice, default: 1, help: x}}", "choices"),
         ("launch: plain", "knobs: {n: {kind: int, default: 4, maximum: 3, help: x}}", "n=4"),
         ("launch: plain", "knobs: {seed: {kind: int, default: 4, help: x}}", "seed"),
-        ("launch: plain", "knobs:\n  r: {kind: ratio, default: 2:6, help: x}", "r=126 is not P:C; "),
+        ("launch: plain", "knobs:\n  r: {kind: ratio, default: 2:6, help: x}", "r=126 is not P:C of 8 warps; "),
     ],
 )
 def test_a_wrong_yaml_is_reported_with_its_name(root, old, new, message):

@@ -77,7 +77,7 @@ def test_config_spellings(folder: Path, change: dict, field: str, value: object)
         ({"rope_scaling": {"factor": 2.0}}, "scaled RoPE"),
         ({"rope_parameters": {"rope_theta": 1e4}}, "needs one rope_theta"),
         ({"rope_theta": 0}, "rope_theta"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "q_proj in BF16"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "q_proj.weight in BF16"),
         ({"hidden_size": -32}, "hidden_size is -32"),
         ({"hidden_size": 36}, "hidden_size is 36, not a multiple of 8"),
         ({"num_key_value_heads": 3}, "make num_attention_heads a multiple of num_key_value_heads"),

@@ -250,7 +250,7 @@ MIDDLE = torch.full((4, 32), 0x77777777, dtype=torch.int32)  # 8, stored less on
         ("int8 by row", scheme_of(symmetric=False), ["symmetric is False"]),
         ("fp8 by row", scheme_of(dynamic=True), ["dynamic is True"]),
         ("fp8 by row", scheme_of(global_scale=2.0), ["'global_scale': 2.0, which the lab does not know"]),
-        ("awq", stored_as("mlp.up_proj.weight", torch.ones(256, 128)), ["leaves model.layers.1.mlp.up_proj in F32"]),
+        ("awq", stored_as("mlp.up_proj.weight", torch.ones(256, 128)), ["layers.1.mlp.up_proj.weight in F32"]),
         ("int8 by row", stored_as("mlp.up_proj.weight", torch.ones(256, 128)), ["one format for all layers; use the"]),
         ("gptq", said(lm_head=True), ["lm_head is True"]),
         ("gptq", said(format="gptq_v2", checkpoint_format="gptq"), ["format 'gptq', format 'gptq_v2', and"]),

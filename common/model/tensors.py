@@ -32,7 +32,11 @@ def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantiza
     for name, slot in slots:
         quantized = quantization if slot.format.scaled else None
         if quantized:
-            _check_converted(checkpoint, name)
+            if (entry := checkpoint.tensors.get(name)) and entry.dtype in DTYPES:
+                raise LabError(
+                    f"{checkpoint.folder} leaves {name} in {entry.dtype}: kernels have one format for all layers",
+                    f"{USE}; or quantize this matrix, too",
+                )
             spare.add(_part(name, BIAS))  # AutoGPTQ gives every matrix one; `read_tensors` reads it
         parts = quantized.shapes(*slot.shape) if quantized else {name.rpartition(".")[2]: (slot.shape, DTYPES)}
         for part, (shape, dtypes) in parts.items():
@@ -59,17 +63,6 @@ def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantiza
         raise LabError(
             f"{checkpoint.folder} has {len(extra)} tensor(s) more than the model, the first {min(extra)!r}",
             "use the config.json and the weights of one and the same model",
-        )
-
-
-def _check_converted(checkpoint: Checkpoint, name: str) -> None:
-    """Raise LabError for a matrix that is not quantized while others are."""
-    module = name.removesuffix(".weight")
-    entry = checkpoint.tensors.get(name)
-    if entry is not None and entry.dtype in DTYPES:
-        raise LabError(
-            f"{checkpoint.folder} leaves {module} in {entry.dtype}, and the kernels have one format for all layers",
-            f"{USE}; or quantize this matrix, too",
         )
 
 

@@ -114,13 +114,9 @@ class Knob:
         warps = threads // WARP
         remedy = f"give {self.name}=P:C with P + C = {warps}, the warps of a block of {threads} threads, and C >= 1"
         match = re.fullmatch(r"(\d+):(\d+)", str(value), re.ASCII)
-        if not match:
-            raise LabError(f"{self.name}={value} is not P:C", f'{remedy}; in a yaml in quotes: "2:6"')
-        producers, consumers = map(int, match.groups())
-        if consumers < 1:
-            raise LabError(f"{self.name}={value} leaves no warp to multiply", remedy)
-        if producers + consumers != warps:
-            raise LabError(f"{self.name}={value} splits {producers + consumers} warps, a block has {warps}", remedy)
+        producers, consumers = map(int, match.groups()) if match else (0, 0)
+        if consumers < 1 or producers + consumers != warps:
+            raise LabError(f"{self.name}={value} is not P:C of {warps} warps", f'{remedy}; in a yaml in quotes: "2:6"')
         return {"producers": producers, "consumers": consumers}
 
     def _list(self, value: Any) -> dict[str, int | str]:
