@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from common.errors import LabError
-from common.model import recoded
 from common.model.format import Format, read_format, read_formats
 from common.model.layout import Layout
 from common.model.shapes import Model
@@ -167,7 +166,9 @@ def test_a_scale_is_the_smallest_with_which_nothing_is_out_of_range(text, random
 
 @pytest.mark.parametrize(("form", "head"), [("int4:32", "bf16"), ("int8", "int4:16:zeros"), ("bf16", "fp8")])
 def test_packed_weights_are_the_bf16_ones_rounded_row_by_row(form, head, tmp_path: Path, seed, monkeypatch):
-    monkeypatch.setattr(recoded, "BLOCK", 3 * MODEL.hidden)  # three rows at a time, and last one or two of 97 or 64
+    monkeypatch.setattr(
+        "common.model.weights.BLOCK", 3 * MODEL.hidden
+    )  # three rows at a time, and last one or two of 97 or 64
     exact, before, original = load("synthetic", MODEL, None, tmp_path, seed)
     model, layout, packed = load("synthetic", MODEL.in_formats(form, head), None, tmp_path, seed)
     assert model.in_formats() == exact

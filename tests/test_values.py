@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from common.model.layout import Layout
-from common.model.recoded import recoded
+from common.model.weights import recoded
 from common.validate import reference as formulas
 from common.validate.prove import expected
 from common.validate.reference import Past, Reference, Taps

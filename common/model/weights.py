@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.cache.sources import sources_sha
-from common.cache.weight_files import content_sha, mapped
+from common.cache.weight_files import BLOCK, content_sha, mapped
 from common.errors import LabError
 from common.model import synthetic
 from common.model.checkpoint import Checkpoint, find
 from common.model.hf_config import read_json, read_model
 from common.model.layout import Layout
 from common.model.quantized_layouts import read_quantization
-from common.model.recoded import pieces
 from common.model.shapes import Model
 from common.model.slot import Slot
 from common.model.tensors import check_headers, read_tensors
@@ -124,6 +123,31 @@ def _load_stored(
     if folder:
         packed.flat  # noqa: B018  raises LabError for NaN and Inf
     return model, layout, packed
+
+
+def recoded(weights: "torch.Tensor", layout: Layout, target: Layout) -> "torch.Tensor":
+    """`weights` (flat, of `layout`) as flat weights of `target`, of the same shapes: bf16, [its weights_size]."""
+    import torch
+
+    flat = torch.zeros(target.weights_size, dtype=torch.bfloat16)
+    for offset, piece in pieces(weights, layout, target):
+        flat[offset : offset + len(piece)] = piece
+    return flat
+
+
+def pieces(weights: "torch.Tensor", layout: Layout, target: Layout) -> "Iterator[tuple[int, torch.Tensor]]":
+    """Yield (offset in flat weights of `target`, bf16 [n]) of every tensor, some rows at a time; as in `recoded`."""
+    for name, layer in target.tensors():
+        before, after = layout.weight(name, layer), target.weight(name, layer)
+        if before.format == after.format:  # bit by bit: numbers and scales are not made anew
+            yield after.offset, weights[before.offset : before.offset + before.size]
+            continue
+        rows, columns = before.shape
+        some = max(1, BLOCK // columns)
+        for begin in range(0, rows, some):
+            count = min(some, rows - begin)
+            encoded = after.format.encode(before.rows(begin, count).of(weights))
+            yield after.rows(begin, count).offset, encoded.reshape(-1)
 
 
 def hf_slots(layout: Layout) -> Iterator[tuple[str, Slot]]:
