@@ -12,7 +12,7 @@ from common.errors import Refused
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.validate.check import validate
-from common.validate.reference import Past, Reference, one_thread
+from common.validate.reference import Past, Reference
 from common.validate.scenarios import scenarios
 from common.validate.tolerances import FACTOR, KEPT, RUNS, SHARE, ReferenceSteps, check_tolerance, tolerances
 
@@ -55,14 +55,6 @@ def test_a_correct_session_passes_every_scenario(model, seed):
     assert 0 < found.worst.ratio < 1
     assert str(seed) in str(found)
     assert "\n" not in str(found)
-
-
-def test_40_validations_of_a_correct_session_pass(seed):
-    """`make soak` runs hundreds, of kernels."""
-    with one_thread():
-        for i in range(40):
-            found = verdict(seed + i, quick=True)
-            assert found.passed, found
 
 
 # fault, layer, and the stage that must be named; a layer of None for stages outside the layers

@@ -68,12 +68,6 @@ def test_missing_config_is_refused(folder: Path, cache: Path) -> None:
     refused(folder, "config.json cannot be read: No such file", cache=cache)
 
 
-def test_unreadable_files_are_refused(folder: Path, cache: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors").mkdir()
-    refused(folder, "cannot be read", "model.safetensors", cache=cache)
-
-
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "."])
 def test_files_without_read_permission_are_refused(folder: Path, cache: Path, name: str) -> None:
     (folder / name).chmod(0)

@@ -166,9 +166,7 @@ def test_a_scale_is_the_smallest_with_which_nothing_is_out_of_range(text, random
 
 @pytest.mark.parametrize(("form", "head"), [("int4:32", "bf16"), ("int8", "int4:16:zeros"), ("bf16", "fp8")])
 def test_packed_weights_are_the_bf16_ones_rounded_row_by_row(form, head, tmp_path: Path, seed, monkeypatch):
-    monkeypatch.setattr(
-        "common.model.weights.BLOCK", 3 * MODEL.hidden
-    )  # three rows at a time, and last one or two of 97 or 64
+    monkeypatch.setattr("common.model.weights.BLOCK", 3 * MODEL.hidden)  # rows at a time: 97 and 64 have a rest
     exact, before, original = load("synthetic", MODEL, None, tmp_path, seed)
     model, layout, packed = load("synthetic", MODEL.in_formats(form, head), None, tmp_path, seed)
     assert model.in_formats() == exact

@@ -29,12 +29,6 @@ def test_config_becomes_the_model(folder: Path) -> None:
     assert read_model(folder / "config.json", "hand", 40).positions == 40
 
 
-def test_head_dim_left_out_is_what_transformers_takes(folder: Path) -> None:
-    (folder / "config.json").write_text(json.dumps({key: value for key, value in CONFIG.items() if key != "head_dim"}))
-    config = pytest.importorskip("transformers").Qwen3Config.from_pretrained(folder)
-    assert read_model(folder / "config.json", "hand", None).head_dim == config.head_dim
-
-
 @pytest.mark.parametrize(
     ("change", "field", "value"),
     [
@@ -153,6 +147,7 @@ def test_a_head_is_its_share_of_the_hidden_size_where_none_is_given(folder: Path
     ("kind", "change", "word"),
     [
         ("llama", {"architectures": ["LlamaModel"]}, "LlamaModel"),
+        ("llama", {"sliding_window": 64}, "sliding_window 64"),
         ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "scaled RoPE"),
         ("llama", {"rope_scaling": SCALED | {"type": "default"}}, "scaled RoPE"),
         ("llama", {"rope_scaling": SCALED | {"attention_factor": 1.0}}, "scaled RoPE"),

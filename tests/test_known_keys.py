@@ -67,11 +67,6 @@ def test_what_may_change_it_is_refused_by_name(key: str, value: Any, tmp_path: P
     refused(tmp_path / "model", key, cache=tmp_path / "cache")
 
 
-def test_a_window_that_llama_does_not_have_is_refused(tmp_path: Path) -> None:
-    save(tmp_path / "model", model_type="llama", architectures=["LlamaForCausalLM"], sliding_window=64)
-    refused(tmp_path / "model", "sliding_window 64", cache=tmp_path / "cache")
-
-
 def test_code_for_a_tokenizer_is_no_code_of_the_model(tmp_path: Path) -> None:
     file = save(tmp_path / "model").with_name("config.json")
     file.write_text(json.dumps(CONFIG | {"auto_map": {"AutoTokenizer": ["tokenization.Own", None]}}))
