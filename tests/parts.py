@@ -2,9 +2,11 @@
 selects. So a stage is tested alone, even if its input is in shared memory.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from common import ROOT
 from common.compile.source import Knobs, Source, build
 from common.model.shapes import Model
 from common.stacks.variant import Variant
@@ -45,8 +47,14 @@ def build_parts(
         calls.append(f"if (c.token == {number}) {{ {' '.join((*after, *own))} }}")
     file = folder / "part.cu"
     file.write_text('#include "common/kernel/decode.cuh"\n' + MIXIN.format(" ".join(calls)) + "\n")
-    part = Variant("part", file, idea="", hypothesis="", overrides=("step",), run="")
+    part = Variant("part", file, idea="")
     return build([*stack, part], model, threads, knobs)
+
+
+def header(name: str) -> dict[str, str]:
+    """Fields of the comment at the head of a variant's source."""
+    head = (ROOT / "variants" / f"{name}.cu").read_text().partition("\n#include")[0]
+    return {key: re.sub(r"\n//\s+", " ", text) for key, text in re.findall(r"// (\w+)\s+(.+(?:\n//\s{2,}.+)*)", head)}
 
 
 LAST = ("final_norm", "lm_head", "argmax")

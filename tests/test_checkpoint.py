@@ -1,7 +1,6 @@
 """Checkpoint files on disk: every fault is reported in one line, and leaves no packed file."""
 
 import contextlib
-import hashlib
 import itertools
 import json
 import random
@@ -17,7 +16,6 @@ from safetensors.torch import save_file
 
 from common.errors import LabError
 from common.model.checkpoint import find
-from common.model.hf_config import KEYS
 from common.model.shapes import Model
 from common.model.weights import load
 
@@ -67,13 +65,7 @@ def test_forms_of_a_path(tmp_path: Path, cache: Path, monkeypatch: pytest.Monkey
 
 def test_missing_config_is_refused(folder: Path, cache: Path) -> None:
     (folder / "config.json").unlink()
-    refused(folder, "config.json is missing", cache=cache)
-
-
-def test_unreadable_files_are_refused(folder: Path, cache: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors").mkdir()
-    refused(folder, "cannot be read", "model.safetensors", cache=cache)
+    refused(folder, "config.json cannot be read: No such file", cache=cache)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "."])
@@ -149,7 +141,7 @@ def test_nan_and_infinite_weights_are_refused(
     save(folder, weights)
     columns = weights[name].shape[-1]
     first = [places[0]] if weights[name].dim() == 1 else [places[0] // columns, places[0] % columns]
-    refused(folder, name, f"at {first}", "beyond bf16" if bad == "3.4e38" else f"is {bad}", cache=cache)
+    refused(folder, name, f"at {first}", "is 3.39" if bad == "3.4e38" else f"is {bad}", cache=cache)
 
 
 def test_a_given_model_must_match_the_config(folder: Path, cache: Path) -> None:
@@ -158,8 +150,7 @@ def test_a_given_model_must_match_the_config(folder: Path, cache: Path) -> None:
         "rope_theta": 1e4, "rms_eps": 1e-5, "tied": True,
     }.items():  # fmt: skip
         given = Model(**{**vars(MODEL), field: value})
-        said = f"config.json says {KEYS.get(field, field)} {getattr(MODEL, field)}; give model=auto"
-        refused(folder, f"has {field} {value}, but ", said, cache=cache, model=given)
+        refused(folder, f"config.json differ in {field}; give model=auto", cache=cache, model=given)
     model, _, _ = load(str(folder), Model(**{**vars(MODEL), "name": "mine", "positions": 64}), None, cache)
     assert (model.name, model.positions) == ("mine", 64)
 
@@ -172,22 +163,17 @@ def test_sharded_checkpoints(tmp_path: Path, cache: Path) -> None:
 
     for outside in ("../other/model.safetensors", "/etc/passwd", "sub/x.safetensors", "..", ""):
         write_index(folder, where | {"lm_head.weight": outside})
-        refused(folder, repr(outside), "own folder", cache=cache)
+        refused(folder, "own folder", cache=cache)
     for broken in ({}, [], None, {"lm_head.weight": 3}):
         write_index(folder, broken)
         refused(folder, "weight_map", cache=cache)
-    write_index(folder, where | {"lm_head.weight": second if where["lm_head.weight"] == first else first})
-    refused(folder, "lm_head.weight", second, first, cache=cache)
-    write_index(folder, where | {"nothing": first})
-    refused(folder, "'nothing'", "None", cache=cache)
-    write_index(folder, {name: file for name, file in where.items() if name != "lm_head.weight"})
-    refused(folder, "lm_head.weight", "None", cache=cache)
-
+    write_index(folder, dict.fromkeys(where, first))
+    refused(folder, "lacks tensor", cache=cache)
     write_index(folder, where)
     save_file(tensors(), folder / second)
     refused(folder, "is in both", first, second, cache=cache)
     (folder / second).unlink()
-    refused(folder, second, "missing", cache=cache)
+    refused(folder, second, "download the missing shard", cache=cache)
 
 
 def test_hub_ids_are_downloaded(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,16 +213,3 @@ def test_hub_ids_are_downloaded(folder: Path, cache: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(LabError, match="pip install huggingface_hub"):
         find("Owner/Qwen3-Hand")
-
-
-def test_a_download_that_is_not_what_the_hub_names_is_refused(folder: Path, cache: Path) -> None:
-    file = folder / "model.safetensors"
-    content = bytearray(file.read_bytes())
-    blob = folder / hashlib.sha256(content).hexdigest()
-    file.rename(blob)
-    file.symlink_to(blob)  # as in the hub's own cache
-    load(str(folder), None, None, cache)
-    content[-1] ^= 1
-    blob.write_bytes(content)
-    with pytest.raises(LabError, match=f"is damaged: its sha256 is not {blob.name}; remove {blob} and start again"):
-        load(str(folder), None, None, cache)

@@ -22,19 +22,8 @@ def test_expressions(expression, value):
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
-    [
-        ("chunks", "names chunks; known: chunk, hidden"),
-        ("16.0", "whole numbers"),
-        ("a b", "whole numbers"),
-        ("", "whole numbers"),
-        ("__import__('os').getpid()", "whole numbers"),
-        ("True", "whole numbers"),
-        ("hidden ** 9", "whole numbers"),
-        ("1 // 0", "divides by 0"),
-    ],
+    "expression", ["chunks", "16.0", "a b", "", "__import__('os').getpid()", "True", "hidden ** 9", "1 // 0"]
 )
-def test_what_is_refused(expression, said):
-    with pytest.raises(LabError, match=r"^here") as error:
+def test_what_is_refused(expression):
+    with pytest.raises(LabError, match=r"^here: no value of .*; write whole numbers, .* and the names chunk, hidden$"):
         check(expression, ["chunk", "hidden"], "here")
-    assert said in str(error.value)

@@ -10,10 +10,8 @@ import pytest
 import torch
 
 from common.errors import LabError
-from common.model import recoded
 from common.model.format import Format, read_format, read_formats
 from common.model.layout import Layout
-from common.model.recoded import plain
 from common.model.shapes import Model
 from common.model.weights import load
 from common.validate.reference import Reference
@@ -168,10 +166,10 @@ def test_a_scale_is_the_smallest_with_which_nothing_is_out_of_range(text, random
 
 @pytest.mark.parametrize(("form", "head"), [("int4:32", "bf16"), ("int8", "int4:16:zeros"), ("bf16", "fp8")])
 def test_packed_weights_are_the_bf16_ones_rounded_row_by_row(form, head, tmp_path: Path, seed, monkeypatch):
-    monkeypatch.setattr(recoded, "BLOCK", 3 * MODEL.hidden)  # three rows at a time, and last one or two of 97 or 64
+    monkeypatch.setattr("common.model.weights.BLOCK", 3 * MODEL.hidden)  # rows at a time: 97 and 64 have a rest
     exact, before, original = load("synthetic", MODEL, None, tmp_path, seed)
     model, layout, packed = load("synthetic", MODEL.in_formats(form, head), None, tmp_path, seed)
-    assert plain(model) == exact
+    assert model.in_formats() == exact
     assert packed.flat.shape == (layout.weights_size,)
     assert layout.tied == (head == "bf16")
     for name in (*layout.global_weights, *layout.layer_weights):
@@ -223,14 +221,14 @@ def test_a_group_must_divide_every_row():
     assert MODEL.in_formats("bf16", "int4:64").formats[1].group == 64  # the head's rows have 64
 
 
-@pytest.mark.parametrize("form", ["int4:24", "int4:32:gptq", "int8:64:zeros", "fp8:32", "int4:64:fp16"])
+@pytest.mark.parametrize("form", ["int4:24", "int8:64:zeros", "fp8:32", "int4:64:fp16"])
 def test_trials_have_the_groups_of_a_format(form):
     """A trial with one scale a row would prove another kernel than the user's."""
     columns = read_format(form).group
     rows = replace(QWEN, hidden=8 * columns, head_dim=columns, intermediate=16 * columns)  # as a user's are
     shown = [trial.like(rows.in_formats(form, f"int8:{columns}")) for trial in TRIALS]
     for trial in shown:
-        assert [str(each) for each in trial.model.formats] == [form.removesuffix(":gptq"), f"int8:{columns}"]
+        assert [str(each) for each in trial.model.formats] == [form, f"int8:{columns}"]
     groups = {trial.name: [width // columns for _, width in trial.model.layer_matrices.values()] for trial in shown}
     assert all(min(groups[trial.name]) >= 2 for trial in TRIALS if trial.plain), "the second scale of a row is read"
     assert any(count % 2 for count in groups["wide"]), "a word of two scales is half full"

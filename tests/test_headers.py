@@ -4,12 +4,12 @@ import re
 import shlex
 
 import pytest
+from parts import header
 
 from common import ROOT
 from common.config.cli import run_task
 from common.config.resolve import resolve
 from common.stacks.catalog import BASELINE, read_catalog
-from common.stacks.header import COMMAND
 
 VARIANTS = read_catalog().variants
 MEMBER = re.compile(r"static (?:DEVICE|constexpr) [\w:<>&* ]*?(\w+)(?:\(| =)")
@@ -34,10 +34,17 @@ def test_the_members_of_the_baseline_are_found():
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != BASELINE])
+def test_a_header_has_its_fields(name):
+    assert [*header(name)] == ["Idea", "Hypothesis", "Overrides", "Run"]
+    assert header(name)["Idea"] == VARIANTS[name].idea
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name != BASELINE])
 def test_overrides_are_what_the_struct_overrides(name):
     base = set().union(*(members(*place) for place in BASE))
     variant = VARIANTS[name]
-    assert set(variant.overrides) == members(f"variants/{name}.cu", variant.mixin) & base
+    said = header(name)["Overrides"]
+    assert {*said.split(", ")} - {"nothing"} == members(f"variants/{name}.cu", variant.mixin) & base
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -48,5 +55,6 @@ def test_the_command_runs_the_variant(name):
         found.append(resolve(cfg))
         return 0
 
-    assert run_task(task, "config", ["device=ptx", *shlex.split(VARIANTS[name].run.removeprefix(COMMAND))]) == 0
+    command = shlex.split(header(name)["Run"].removeprefix("python -m experiments "))
+    assert run_task(task, "config", ["device=ptx", *command]) == 0
     assert [stack.variants[-1:] for stack in found[0].stacks] == [(name,) if name != BASELINE else ()]

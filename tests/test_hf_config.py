@@ -29,12 +29,6 @@ def test_config_becomes_the_model(folder: Path) -> None:
     assert read_model(folder / "config.json", "hand", 40).positions == 40
 
 
-def test_head_dim_left_out_is_what_transformers_takes(folder: Path) -> None:
-    (folder / "config.json").write_text(json.dumps({key: value for key, value in CONFIG.items() if key != "head_dim"}))
-    config = pytest.importorskip("transformers").Qwen3Config.from_pretrained(folder)
-    assert read_model(folder / "config.json", "hand", None).head_dim == config.head_dim
-
-
 @pytest.mark.parametrize(
     ("change", "field", "value"),
     [
@@ -75,9 +69,9 @@ def test_config_spellings(folder: Path, change: dict, field: str, value: object)
         ({"rope_scaling": {"type": "linear"}}, "scaled RoPE"),
         ({"rope_scaling": {"type": ["default"]}}, "scaled RoPE"),
         ({"rope_scaling": {"factor": 2.0}}, "scaled RoPE"),
-        ({"rope_parameters": {"rope_theta": 1e4}}, "different RoPE bases"),
+        ({"rope_parameters": {"rope_theta": 1e4}}, "needs one rope_theta"),
         ({"rope_theta": 0}, "rope_theta"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "fp8"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "q_proj.weight in BF16"),
         ({"hidden_size": -32}, "hidden_size is -32"),
         ({"hidden_size": 36}, "hidden_size is 36, not a multiple of 8"),
         ({"num_key_value_heads": 3}, "make num_attention_heads a multiple of num_key_value_heads"),
@@ -147,34 +141,28 @@ def test_a_head_is_its_share_of_the_hidden_size_where_none_is_given(folder: Path
     for kind in ("llama", "mistral", "qwen2"):
         for without, change in ((("head_dim",), {}), ((), {"head_dim": None})):
             assert read_model(write(folder, kind, without, **change), "hand", None).head_dim == 8
-        with pytest.raises(LabError, match=r"no head_dim, and 5 heads do not divide hidden_size 32"):
-            read_model(write(folder, kind, ("head_dim",), num_attention_heads=5), "hand", None)
 
 
 @pytest.mark.parametrize(
     ("kind", "change", "word"),
     [
-        ("llama", {"attention_bias": True}, "attention_bias"),
-        ("llama", {"mlp_bias": True}, "mlp_bias"),
-        ("llama", {"hidden_act": "gelu"}, "gelu"),
-        ("llama", {"model_type": "llama4"}, "llama4"),
         ("llama", {"architectures": ["LlamaModel"]}, "LlamaModel"),
-        ("llama", {"rope_scaling": SCALED | {"rope_type": "yarn"}}, "scaled RoPE"),
+        ("llama", {"sliding_window": 64}, "sliding_window 64"),
         ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "scaled RoPE"),
         ("llama", {"rope_scaling": SCALED | {"type": "default"}}, "scaled RoPE"),
         ("llama", {"rope_scaling": SCALED | {"attention_factor": 1.0}}, "scaled RoPE"),
         ("llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "config.json has no low_freq_factor"),
         ("llama", {"rope_scaling": SCALED | {"factor": "8"}}, "factor is '8'"),
-        ("llama", {"rope_scaling": SCALED | {"factor": 0.5}}, "rope_scaling has factor 0.5, "),
-        ("llama", {"rope_scaling": SCALED | {"low_freq_factor": 4.0}}, "low_freq_factor 4, high_freq_factor 4, "),
-        ("llama", {"rope_scaling": SCALED | {"original_max_position_embeddings": 0}}, "position_embeddings 0; give"),
-        ("llama", {"rope_scaling": SCALED, "rope_parameters": {"rope_type": "default"}}, "scales RoPE in two ways"),
+        ("llama", {"rope_scaling": SCALED | {"factor": 0.5}}, "rope 'llama3:0.5:1:4:64' is not known"),
+        ("llama", {"rope_scaling": SCALED | {"low_freq_factor": 4.0}}, "rope 'llama3:8:4:4:64'"),
+        ("llama", {"rope_scaling": SCALED | {"original_max_position_embeddings": 0}}, "rope 'llama3:8:1:4:0'"),
+        (
+            "llama",
+            {"rope_scaling": SCALED, "rope_parameters": {"rope_type": "default"}},
+            "one scaling of RoPE",
+        ),
         ("mistral", {"sliding_window": 0}, "sliding_window is 0; give an integer"),
         ("mistral", {"sliding_window": "4096"}, "sliding_window is '4096'"),
-        ("mistral", {"model_type": "mixtral"}, "mixtral"),
-        ("qwen2", {"use_sliding_window": True}, "use_sliding_window"),
-        ("qwen2", {"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
-        ("qwen2", {"model_type": "qwen2_moe"}, "qwen2_moe"),
         ("qwen2", {"architectures": ["Qwen2ForRewardModel"]}, "Qwen2ForRewardModel"),
     ],
 )
@@ -232,11 +220,6 @@ def test_config_keys_missing_or_odd(folder: Path, cache: Path, key: str) -> None
 def test_config_not_json(folder: Path, cache: Path, text: str) -> None:
     (folder / "config.json").write_text(text)
     refused(folder, "config.json", "JSON", cache=cache)
-
-
-def test_a_key_that_is_there_twice_is_refused(folder: Path, cache: Path) -> None:
-    (folder / "config.json").write_text(json.dumps(CONFIG)[:-1] + ', "rope_theta": 10000}')
-    refused(folder, "has the key 'rope_theta' twice; leave the wrong one out", cache=cache)
 
 
 def test_positions_beyond_the_model(folder: Path, cache: Path) -> None:

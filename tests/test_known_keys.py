@@ -10,8 +10,8 @@ import pytest
 from checkpoints import CONFIG, MODEL, refused, save
 
 from common.model.families import FAMILIES
-from common.model.hf_config import OFF, READ, SHAPES, read_model
-from common.model.known_keys import ARGUMENTS, CALIBRATION, GENERATION, LOADING, METADATA, STATUS
+from common.model.hf_config import GENERATION, METADATA, OFF, READ, SHAPES, read_model
+from common.model.quantized_layouts import ARGUMENTS, CALIBRATION, LOADING, STATUS
 
 KNOWN = {*SHAPES, *READ, *OFF, *METADATA, *GENERATION}
 
@@ -33,13 +33,8 @@ def test_all_that_the_libraries_write_of_a_quantization_is_known() -> None:
     for kind in (transformers.GPTQConfig, transformers.AwqConfig):
         assert set(signature(kind).parameters) <= of_weights | CALIBRATION | LOADING
     assert set(quantization.QuantizationArgs.model_fields) == ARGUMENTS
-    rest = {
-        "config_groups",
-        "kv_cache_scheme",
-        "format",
-        "ignore",
-        "moe_sparsity_config",
-    }  # the last only if it is null
+    rest = {"config_groups", "kv_cache_scheme", "format", "ignore"}
+    rest |= {"moe_sparsity_config"}  # only if it is null
     assert set(quantization.QuantizationConfig.model_fields) <= rest | STATUS | LOADING
 
 
@@ -70,11 +65,6 @@ def test_what_says_nothing_of_the_arithmetic_is_taken(tmp_path: Path) -> None:
 def test_what_may_change_it_is_refused_by_name(key: str, value: Any, tmp_path: Path) -> None:
     save(tmp_path / "model", **{key: value})
     refused(tmp_path / "model", key, cache=tmp_path / "cache")
-
-
-def test_a_window_that_llama_does_not_have_is_refused(tmp_path: Path) -> None:
-    save(tmp_path / "model", model_type="llama", architectures=["LlamaForCausalLM"], sliding_window=64)
-    refused(tmp_path / "model", "sliding_window 64", cache=tmp_path / "cache")
 
 
 def test_code_for_a_tokenizer_is_no_code_of_the_model(tmp_path: Path) -> None:

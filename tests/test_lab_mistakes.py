@@ -21,7 +21,7 @@ COUNTED = Counts(np.zeros((len(STAGES), len(FIELDS)), np.uint64))
         (lambda lab: lab.stack(["vec128", "vec128"]), "names vec128 twice"),
         (lambda lab: lab.stack("vec128", ratio="2:6"), "vec128 has no knob ratio; "),
         (lambda lab: lab.stack("vec128", ration="2:6"), "unknown knob 'ration'; did you mean 'ratio'"),
-        (lambda lab: lab.stack("warp_split", ratio="2:5"), "splits 7 warps, a block has 8"),
+        (lambda lab: lab.stack("warp_split", ratio="2:5"), "ratio=2:5 is not P:C of 8 warps"),
         (lambda lab: lab.stack("vec128").timeline(64), "position=64 is not in 0..63; "),
         (lambda lab: lab.stack("vec128").timeline(True), "position=True is not in 0..63; "),
         (lambda lab: lab.stack("vec128").timeline("1"), "position=1 is not in 0..63; "),

@@ -10,7 +10,6 @@ import torch
 from rounded_cache import rounded_cache
 from wide_torch import Wide
 
-from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.validate.reference import Reference, attend, rms_norm
@@ -34,65 +33,20 @@ FAMILIES = [
     Model("qwen2", 56, 96, 3, 7, 1, 8, 97, 48, 1e6, 1e-6, True, **QWEN2),
     Model("qwen2_untied", 48, 72, 2, 4, 2, 24, 51, 48, 1e4, 1e-6, False, **QWEN2),
 ]
-PARTS = {
-    "input_norm": ("input_layernorm.weight",),
-    "qkv": ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"),
-    "qkv_bias": ("self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"),
-    "q_norm": ("self_attn.q_norm.weight",),
-    "k_norm": ("self_attn.k_norm.weight",),
-    "o": ("self_attn.o_proj.weight",),
-    "post_norm": ("post_attention_layernorm.weight",),
-    "gate": ("mlp.gate_proj.weight",),
-    "up": ("mlp.up_proj.weight",),
-    "down": ("mlp.down_proj.weight",),
-}
 
 
 def random_model(model: Model, seed: int) -> "tuple[PreTrainedModel, Layout, torch.Tensor]":
     """A random transformers model with bf16 weights in float32, and the same weights in our layout."""
-    import transformers
+    from experiments.engines.transformers_model import causal_lm
 
     torch.manual_seed(seed)
-    family = "Qwen3" if model.qk_norm else "Qwen2" if model.qkv_bias else "Llama"
-    rope: dict[str, object] = {"rope_type": "default", "rope_theta": model.rope_theta}
-    if model.rope != "default":
-        keys = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-        rope |= {"rope_type": "llama3"} | dict(zip(keys, map(int, model.rope.split(":")[1:]), strict=True))
-    config = getattr(transformers, f"{family}Config")(
-        hidden_size=model.hidden,
-        intermediate_size=model.intermediate,
-        num_hidden_layers=model.layers,
-        num_attention_heads=model.heads,
-        num_key_value_heads=model.kv_heads,
-        head_dim=model.head_dim,
-        vocab_size=model.vocab,
-        max_position_embeddings=model.positions,
-        rope_parameters=rope,
-        rms_norm_eps=model.rms_eps,
-        tie_word_embeddings=model.tied,
-        attn_implementation="eager",
-    )
-    theirs = getattr(transformers, f"{family}ForCausalLM")(config).eval()
-    with torch.no_grad():
-        for name, parameter in theirs.named_parameters():
-            noise, columns = torch.randn_like(parameter), parameter.shape[-1] if parameter.dim() == 2 else 1
-            parameter.copy_((1 + noise / 4 if "norm" in name else noise / columns**0.5).bfloat16())
-
-    layout, tensors = Layout(model), theirs.state_dict()
+    layout = Layout(model)
     flat = torch.full((layout.weights_size,), torch.nan, dtype=torch.bfloat16)
-
-    def put(name: str, layer: int | None, *parts: str) -> None:
+    for name, layer in layout.tensors():
         slot = layout.weight(name, layer)
-        flat[slot.offset : slot.offset + slot.size] = torch.cat([tensors[part] for part in parts]).flatten()
-
-    put("embed", None, "model.embed_tokens.weight")
-    put("final_norm", None, "model.norm.weight")
-    put("lm_head", None, "lm_head.weight")
-    for layer in range(model.layers):
-        for name, parts in PARTS.items():
-            if (name not in ("q_norm", "k_norm") or model.qk_norm) and (name != "qkv_bias" or model.qkv_bias):
-                put(name, layer, *(f"model.layers.{layer}.{part}" for part in parts))
-    return theirs, layout, flat
+        noise, columns = torch.randn(slot.shape), slot.shape[1] if len(slot.shape) == 2 else 1
+        slot.of(flat).copy_(1 + noise / 4 if "norm" in name else noise / columns**0.5)
+    return causal_lm(model, layout, flat, torch.float32), layout, flat
 
 
 def taps_of(theirs: "PreTrainedModel", token: int, past: "DynamicCache") -> dict[tuple[str, int | None], torch.Tensor]:
@@ -253,27 +207,3 @@ def test_argmax_takes_the_lowest_id_on_ties(seed):
     taps = reference.step(0, 2, cache)
     assert taps["lm_head", None].max() == 0, seed
     assert taps.token == 11, seed
-
-
-@pytest.mark.parametrize(
-    ("call", "cause"),
-    [
-        (lambda r, c: r.step(97, 0, c), "token id 97"),
-        (lambda r, c: r.step(-1, 0, c), "token id -1"),
-        (lambda r, c: r.step(0, 48, c), "position 48"),
-        (lambda r, c: r.step(0, -1, c), "position -1"),
-        (lambda r, c: r.greedy([], 3), "0 prompt ids"),
-        (lambda r, c: r.greedy([1], 0), "0 tokens"),
-        (lambda r, c: r.greedy([1] * 40, 10), "49 positions"),
-        (lambda r, c: Reference(r.model, r.layout, r.weights.float()), "torch.float32"),
-        (lambda r, c: Reference(r.model, r.layout, r.weights[1:]), "weights are"),
-    ],
-)
-def test_wrong_arguments_are_refused_in_one_line(call, cause):
-    model = SHAPES[0]
-    layout = Layout(model)
-    reference = Reference(model, layout, torch.zeros(layout.weights_size, dtype=torch.bfloat16))
-    with pytest.raises(LabError) as caught:
-        call(reference, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
-    assert cause in str(caught.value)
-    assert "\n" not in str(caught.value)

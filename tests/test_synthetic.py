@@ -53,8 +53,6 @@ def test_synthetic_is_seeded_and_scaled(cache: Path, seed: int) -> None:
 
     with pytest.raises(LabError, match="no shapes"):
         load("synthetic", None, None, cache)
-    with pytest.raises(LabError, match=r"seed.* -1"):
-        load("synthetic", TINY, None, cache, -1)[2].pack()
     with pytest.raises(LabError, match="positions is 0"):
         load("synthetic", TINY, 0, cache)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from common.model.layout import Layout
-from common.model.recoded import plain, recoded
+from common.model.weights import recoded
 from common.validate import reference as formulas
 from common.validate.prove import expected
 from common.validate.reference import Past, Reference, Taps
@@ -34,7 +34,7 @@ def steps(trial: Trial, cache, seed):
 @pytest.mark.parametrize("kind", ["ties", "negative logits"])
 def test_weights_below_bf16_are_changed_as_numbers_and_rounded_again(kind, seed):
     model = replace(BY_NAME[kind].model, name="few bits").in_formats("int4", "int8")
-    exact, layout = Layout(plain(model)), Layout(model)
+    exact, layout = Layout(model.in_formats()), Layout(model)
     ordinary = torch.randn(exact.weights_size, generator=torch.Generator().manual_seed(seed)).bfloat16()
     few = weights_of(kind, recoded(ordinary, exact, layout), layout, seed)
     numbers = weights_of(kind, recoded(recoded(ordinary, exact, layout), layout, exact), exact, seed)

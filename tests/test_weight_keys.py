@@ -1,9 +1,7 @@
 """Keys of packed weights: with one folder for all, the weights are those that an empty folder gives."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -11,28 +9,11 @@ import torch
 from changed import changed
 
 from common.model.format import Format, read_format
-from common.model.gptq import Calibration
-from common.model.layout import Layout
 from common.model.shapes import Model
-from common.model.weights import PackedWeights, load
+from common.model.weights import load
 
 MODEL = Model("small", 64, 96, 2, 4, 2, 32, 64, 32, 1e6, 1e-6, True)
 FORM = Format("int4", 16)
-
-
-def by_theta(sha: str = "text", code: str = "code") -> Callable[[Model, Layout, PackedWeights], Calibration]:
-    """A calibration whose inputs depend on RoPE's base, as they do."""
-
-    def calibrate(model: Model, layout: Layout, packed: PackedWeights) -> Calibration:
-        def moments() -> Iterator[tuple[str, int | None, torch.Tensor]]:
-            random = torch.Generator().manual_seed(Random(f"{model.rope_theta} {sha} {code}").randrange(2**31))
-            for name, layer, columns in (("down", 1, model.intermediate), ("lm_head", None, model.hidden)):
-                inputs = torch.randn(columns, 2 * columns, generator=random, dtype=torch.float64)
-                yield name, layer, inputs @ inputs.T
-
-        return Calibration(sha, code, moments)
-
-    return calibrate
 
 
 def check_all(folder: Path, cases: Mapping[str, Mapping[str, Any]]) -> None:
@@ -56,15 +37,7 @@ def test_each_field_of_a_format(place: str, tmp_path: Path) -> None:
     forms = [FORM, *(form for _, form in changed(FORM))]
     assert [read_format(str(form)) for form in forms] == forms
     models = [MODEL.in_formats(**{place: str(form)}) for form in forms]
-    check_all(tmp_path, {one.name: {"model": one, "seed": 1, "calibrate": by_theta()} for one in models})
-
-
-def test_each_input_of_a_calibration(tmp_path: Path) -> None:
-    model = MODEL.in_formats(str(replace(FORM, gptq=True)))
-    other = replace(model, rope_theta=5.0)
-    cases = {"first": (model, by_theta()), "text": (model, by_theta("other")), "code": (model, by_theta(code="other"))}
-    cases["theta"] = other, by_theta()
-    check_all(tmp_path, {name: {"model": one, "seed": 1, "calibrate": each} for name, (one, each) in cases.items()})
+    check_all(tmp_path, {one.name: {"model": one, "seed": 1} for one in models})
 
 
 def test_other_code_reads_no_file_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

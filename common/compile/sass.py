@@ -4,17 +4,18 @@ import hashlib
 import os
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from common.cache.files import cached
-from common.compile.elf import variables
 from common.compile.nvrtc import compile_all
 from common.compile.source import Source
 from common.display.table import Shown
@@ -29,6 +30,8 @@ DETAILED = re.compile(r"U?(LD(?!C)|ST|ATOM|RED|BLK|TMA|CCTL|MEMBAR|FENCE|BAR|SYN
 # A cubin with that reservation carries this section.
 RESERVED_SHARED, RESERVED_SECTION = 1024, b".nv.shared.reserved"
 
+ELF_HEADER, ELF_SECTION, ELF_SYMBOL = "<16xHHIQQQIHHHHHH", "<IIQQQQIIQQ", "<IBBHQQ"
+SYMTAB, OBJECT = 2, 1  # types of a section, and of a symbol
 TOOLKIT = "/usr/local/cuda/bin"  # where a CUDA toolkit that is not on PATH is
 
 SECTION = re.compile(r"^\s*\.section\s+\.text\.([^\s,]+),.*$", re.MULTILINE)
@@ -100,6 +103,20 @@ def resources(cubin: bytes, arch: str, kernel: str = "decode", cache_dir: Path |
     )
 
 
+def variables(cubin: bytes) -> Iterator[tuple[str, bytes]]:
+    """Name and bytes of each initialized variable of a cubin, an ELF file of 64 bits."""
+    header = struct.unpack_from(ELF_HEADER, cubin)
+    start, size, count = header[5], header[10], header[11]
+    sections = [struct.unpack_from(ELF_SECTION, cubin, start + size * number) for number in range(count)]
+    for _, kind, _, _, at, length, names, *_ in sections:
+        for offset in range(at, at + length, struct.calcsize(ELF_SYMBOL)) if kind == SYMTAB else ():
+            name, info, _, place, value, extent = struct.unpack_from(ELF_SYMBOL, cubin, offset)
+            if info & 15 == OBJECT and 0 < place < count:
+                begin = sections[names][4] + name
+                content = cubin[sections[place][4] + value :][:extent]
+                yield cubin[begin : cubin.index(b"\0", begin)].decode(), content
+
+
 def block_bytes(cubin: bytes) -> int:
     """Bytes of shared memory of a block of the lab's kernels, static and dynamic, as the text declares them."""
     return int.from_bytes(dict(variables(cubin)).get("shared_bytes", b""), "little")
@@ -129,29 +146,23 @@ def inspect(source: Source, archs: Sequence[str], cache: Path) -> dict[str, Reso
 
 
 def _together(kernels: Sequence[Resources]) -> Resources:
-    def most(field: str) -> int:
-        return max(getattr(kernel, field) for kernel in kernels)
-
-    return Resources(
-        arch=kernels[0].arch,
-        kernel="stage_*",
-        registers=most("registers"),
-        spill_bytes=sum(kernel.spill_bytes for kernel in kernels),
-        stack=most("stack"),
-        local=most("local"),
-        shared=most("shared"),
-        histogram=dict(sorted(sum((Counter(kernel.histogram) for kernel in kernels), Counter()).items())),
-    )
+    most = {
+        field: max(vars(kernel)[field] for kernel in kernels) for field in ("registers", "stack", "local", "shared")
+    }
+    histogram = sum((Counter(kernel.histogram) for kernel in kernels), Counter[str]())
+    spills = sum(kernel.spill_bytes for kernel in kernels)
+    return Resources(kernels[0].arch, "stage_*", spill_bytes=spills, histogram=dict(sorted(histogram.items())), **most)
 
 
 def sass(cubin: bytes, kernel: str = "decode", cache_dir: Path | None = None) -> str:
     """nvdisasm's listing of one kernel, with the file and line of each run of instructions."""
-    if cache_dir is None:
-        text = _tool("nvdisasm", cubin, "-c", "-g")
-    else:
+    listing = partial(_tool, "nvdisasm", cubin, "-c", "-g")
+    if cache_dir:
         made_by = os.stat(_find("nvdisasm"))  # --version would take as long as a listing
         sha = hashlib.sha256(f"{made_by.st_size} {made_by.st_mtime_ns} ".encode() + cubin).hexdigest()
-        text = cached(Path(cache_dir) / f"{sha}.sass", lambda: _tool("nvdisasm", cubin, "-c", "-g").encode()).decode()
+        text = cached(Path(cache_dir) / f"{sha}.sass", lambda: listing().encode()).decode()
+    else:
+        text = listing()
     _, *parts = SECTION.split(text)  # text before the first kernel, then name, listing, name, listing, ...
     listings = dict(zip(parts[::2], parts[1::2], strict=True))
     if kernel not in listings:

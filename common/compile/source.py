@@ -11,8 +11,8 @@ from typing import Any
 from common import ROOT
 from common.compile.target import declare_knobs, lacking
 from common.errors import LabError, Refused
+from common.model.expressions import Scratch
 from common.model.layout import Layout
-from common.model.scratch import Scratch
 from common.model.shapes import Model
 from common.model.stages import FIRST, LAST, LAYER, STAGES, WARP
 from common.stacks.variant import LOWEST_ARCH, Variant
@@ -142,7 +142,7 @@ def build(
     trace: every block stores time stamps of each stage.
 
     The line directives name files relative to the repository, so that compilers, profilers and debuggers show the
-    variant's own lines. Raises LabError when a file is not found.
+    variant's own lines.
     """
     knobs = knobs or {}
     mixins = [v for v in stack if v.name != "baseline"]
@@ -225,10 +225,7 @@ def kernel_text(
     constants: Sequence[str] = (),
     loader_warps: int = 0,
 ) -> str:
-    """One text: the constants of `layout` and of the block, then `constants`; `files` with their includes; `entry`.
-
-    Raises LabError when a file is not found.
-    """
+    """One text: the constants of `layout` and of the block, then `constants`; `files` with their includes; `entry`."""
     seen: set[Path] = set()
     lines = [
         '#line 1 "constants"',
@@ -254,10 +251,7 @@ def flatten(file: Path, seen: set[Path]) -> Iterable[str]:
     if file in seen:
         return
     seen.add(file)
-    try:
-        lines = file.read_text().splitlines()
-    except OSError as error:
-        raise LabError(f"{file}: {error.strerror}", "restore the file from git") from error
+    lines = file.read_text().splitlines()
     name = file.relative_to(ROOT) if file.is_relative_to(ROOT) else file.name
     yield f'#line 1 "{name}"'
     for number, line in enumerate(lines, 1):

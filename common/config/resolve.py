@@ -62,7 +62,6 @@ def resolve(
     device, weights = choose_device(top.section("device").choice("name", DEVICES)), _weights(top)
     model, positions = _model(top.section("model"), device, weights, root)
     formats = _formats(top)
-    _check_calibration(top)
     knobs = {key: value for key, value in top.values.items() if key in catalog.knobs}
     # The default is true for an experiment and false for a run.
     resume = top.flag("resume") if top.given("resume") else top.text("task") != "run"
@@ -197,14 +196,6 @@ def _formats(top: Section) -> tuple[str | None, str, str]:
     """Formats as `Format` spells them: of the layers' matrices, None as they are stored, of LM head and KV cache."""
     form = str(read_format(top.text("format"))) if top.given("format") else None
     return form, str(read_format(top.text("head_format"))), str(read_kv_format(top.text("kv_format")))
-
-
-def _check_calibration(top: Section) -> None:
-    """Raise LabError for a calibration that has no effect; a record to reproduce has its own formats."""
-    asked = str([top.values[key] for key in (*FORMATS, "options")])
-    if top.given("calibration") and not top.given("reproduce") and "gptq" not in asked:
-        remedy = "leave it out, or give such as format=int4:32:gptq"
-        raise LabError("calibration= has no effect on formats without gptq", remedy)
 
 
 def _weights(top: Section) -> str:

@@ -66,7 +66,6 @@ class RunConfig:
     positions  size of the KV cache; None: the model's own
     formats    of the layers' matrices, None as they are stored, of LM head and KV cache (`common.model.format`)
     weights    "synthetic", an absolute path, or a name on the hub
-    calibration a text for formats with `gptq`
     timing     None: nothing is measured
     budget     seconds that rows may take
     """
@@ -79,7 +78,6 @@ class RunConfig:
     positions: int | None
     formats: tuple[str | None, str, str]
     weights: str
-    calibration: Path | None
     seed: Seed
     blocks: Annotated[int, Range(1, MAX_BLOCKS)] | None
     threads: Threads

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import LabError
-from common.model.hf_config import read_json, read_model, refuse_special
+from common.model.hf_config import read_json, read_model
 
 SINGLE, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
 DTYPES = ("BF16", "F16", "F32")  # weights that are not quantized, as safetensors spells them
@@ -54,7 +54,8 @@ def find(spec: str) -> Checkpoint:
             path, name = _download(spec)
         else:
             name = (path if path.is_dir() else path.absolute().parent).resolve().name
-        return _open_folder(path, name) if path.is_dir() else _open_file(path, name)
+        files = _files_of(path)
+        return Checkpoint(name, path if path.is_dir() else path.absolute().parent, files, _read_headers(files))
     except OSError as error:
         raise LabError(
             f"{path} cannot be read: {error.strerror or error}", "check the path and its permissions"
@@ -69,7 +70,6 @@ def open_safetensors(file: Path) -> Any:
     from safetensors import SafetensorError, safe_open
 
     try:
-        refuse_special(file)
         with file.open("rb") as stream:
             head = stream.read(64)
         if not head:
@@ -87,56 +87,33 @@ def open_safetensors(file: Path) -> Any:
         raise LabError(f"{file} is truncated or not a safetensors file ({error})", AGAIN) from error
 
 
-def _open_file(file: Path, name: str) -> Checkpoint:
-    if file.suffix != ".safetensors":
-        raise LabError(
-            f"{file} is not a .safetensors file",
-            "give the checkpoint's folder; other formats become safetensors by transformers' save_pretrained",
-        )
-    return Checkpoint(name, file.absolute().parent, (file,), _read_headers([file]))
+def _files_of(path: Path) -> tuple[Path, ...]:
+    """The safetensors file at `path`, or those of a folder: one, or the shards of an index.
 
-
-def _open_folder(folder: Path, name: str) -> Checkpoint:
-    if (folder / SINGLE).exists():
-        files = [folder / SINGLE]
-        return Checkpoint(name, folder, tuple(files), _read_headers(files))
-    if (folder / INDEX).exists():
-        return _open_shards(folder, name)
-    pickled = sorted(file.name for file in folder.iterdir() if file.suffix in PICKLES)
-    if pickled:
-        raise LabError(
-            f"{folder} holds pickled weights ({pickled[0]}), which can run code when they are read",
-            "convert them with transformers' save_pretrained, which writes safetensors",
-        )
-    raise LabError(
-        f"{folder} has neither {SINGLE} nor {INDEX}",
-        "give a folder that transformers' save_pretrained wrote, or one .safetensors file",
-    )
-
-
-def _open_shards(folder: Path, name: str) -> Checkpoint:
-    """The checkpoint of an index and its shards; `weight_map` must name the right shard of every tensor."""
-    index = folder / INDEX
+    A tensor counts where it is, whatever `weight_map` says.
+    """
+    index, remedy = path / INDEX, "give a folder that transformers' save_pretrained wrote, or one .safetensors file"
+    single = path / SINGLE if path.is_dir() else path
+    if single.exists():
+        if single.suffix != ".safetensors":
+            raise LabError(f"{path} is not a .safetensors file", remedy)
+        return (single,)
+    if not index.exists():
+        pickled = sorted(file.name for file in path.iterdir() if file.suffix in PICKLES)
+        found = f", but pickled weights, which can run code when they are read: {pickled[0]}" if pickled else ""
+        raise LabError(f"{path} has neither {SINGLE} nor {INDEX}{found}", remedy)
     where = read_json(index).get("weight_map")
     if not isinstance(where, dict) or not where or not all(isinstance(shard, str) for shard in where.values()):
         raise LabError(f"{index} has no weight_map of tensor names to file names", AGAIN)
     shards = sorted(set(where.values()))
     for shard in shards:
         # A bare name cannot leave the folder. In the hub's own cache it is a link to a file elsewhere, which is legal.
-        if shard in ("", ".", "..") or Path(shard).name != shard or "\0" in shard:
-            raise LabError(f"{index} names {shard!r}, which is not a file name in its own folder", AGAIN)
-        if not (folder / shard).exists():
-            raise LabError(f"{index} names {shard}, which is missing", "download the missing shard")
-    files = [folder / shard for shard in shards]
-    tensors = _read_headers(files)
-    for tensor in sorted(where.keys() | tensors.keys()):
-        listed, held = where.get(tensor), tensors[tensor].file.name if tensor in tensors else None
-        if listed != held:
-            raise LabError(f"{index} puts tensor {tensor!r} in {listed}, but it is in {held}", AGAIN)
-    return Checkpoint(name, folder, tuple(files), tensors)
+        if Path(shard).name != shard or not (path / shard).is_file():
+            raise LabError(f"{index} names {shard!r}, which is no file in its own folder", "download the missing shard")
+    return tuple(path / shard for shard in shards)
 
 
-def _read_headers(files: list[Path]) -> dict[str, Entry]:
+def _read_headers(files: tuple[Path, ...]) -> dict[str, Entry]:
     """Every tensor of `files`. Raises LabError for duplicates."""
     tensors: dict[str, Entry] = {}
     for file in files:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from common.errors import LabError
 from common.model.shapes import Model
 
+Scratch = Mapping[str, tuple[str, ...]]  # shapes of regions of scratch by name, as expressions
 SHAPES = tuple(field.name for field in fields(Model) if field.type is int)
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 
@@ -20,13 +21,9 @@ def check(expression: str, names: Collection[str], place: str) -> None:
     """Raise LabError, with `place` in front, for a malformed expression, or a name that is not in `names`."""
     try:
         evaluate(expression, dict.fromkeys(names, 1))
-    except (ValueError, SyntaxError):
-        raise LabError(place, "write whole numbers, names, + - * // and A if B else C") from None
-    except ZeroDivisionError:
-        raise LabError(f"{place} divides by 0", "write a divisor that cannot be 0") from None
-    except KeyError:
-        unknown = {node.id for node in ast.walk(_parse(expression)) if isinstance(node, ast.Name)} - set(names)
-        raise LabError(f"{place} names {', '.join(sorted(unknown))}", f"known: {', '.join(names)}") from None
+    except (ValueError, SyntaxError, ZeroDivisionError, KeyError):
+        form = f"write whole numbers, + - * //, A if B else C, and the names {', '.join(names)}"
+        raise LabError(f"{place}: no value of {expression!r}", form) from None
 
 
 def evaluate(expression: str, values: Mapping[str, int | str]) -> int:

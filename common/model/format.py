@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 BITS = {"bf16": 16, "int8": 8, "fp8": 8, "int4": 4}
 OF_CACHE = ("bf16", "fp8", "int8")  # formats of the KV cache, whose rows have one scale
-SPELLING = re.compile(r"(bf16|int8|fp8|int4)(?::([1-9][0-9]{0,5}))?(:zeros)?(:fp16)?(:gptq)?")
+SPELLING = re.compile(r"(bf16|int8|fp8|int4)(?::([1-9][0-9]{0,5}))?(:zeros)?(:fp16)?")
 PACKET = 16  # bytes of the widest load; rows and their scales begin at a multiple of it
 WORD = 8  # columns that every shape has a multiple of, and that a group must have
 TRIED = 64  # columns of a group in trials, at most: several packets of the widest load
@@ -32,18 +32,16 @@ class Format:
     group  neighbouring columns that share a scale; 0: all of a row
     zeros  groups of integers have a zero point; else numbers are signed and it is 0
     half   scales are fp16 and not bf16
-    gptq   numbers of weights as packed are chosen by `common.model.gptq`; `encode` takes the nearest in any format
     """
 
     kind: str = "bf16"
     group: int = 0
     zeros: bool = False
     half: bool = False
-    gptq: bool = False
 
     def __str__(self) -> str:
         group, half = f":{self.group}" if self.group else "", ":fp16" * self.half
-        return f"{self.kind}{group}{':zeros' * self.zeros}{half}{':gptq' * self.gptq}"
+        return f"{self.kind}{group}{':zeros' * self.zeros}{half}"
 
     @property
     def scaled(self) -> bool:
@@ -79,8 +77,8 @@ class Format:
 
     @property
     def tried(self) -> "Format":
-        """The same for the small models of trials: groups of TRIED columns at most, and not `gptq`."""
-        return replace(self, group=min(self.group, TRIED), gptq=False)
+        """The same for the small models of trials: groups of TRIED columns at most."""
+        return replace(self, group=min(self.group, TRIED))
 
     @property
     def numbers(self) -> "torch.Tensor":
@@ -193,14 +191,21 @@ class Format:
         rows = rows.reshape(-1, rows.shape[-1])
         content = rows.contiguous().view(torch.uint8)
         packed, at, groups = content[:, : columns * self.bits // 8], self.scales_at(columns), self.groups(columns)
-        if self.bits == 4:
-            nibbles = torch.stack((packed & 15, packed >> 4), dim=2).view(len(rows), -1, 8)
-            packed = nibbles[:, :, [NIBBLES.index(i) for i in range(8)]].reshape(len(rows), columns)
         halves = content[:, at : at + groups * (4 if self.zeros else 2)].contiguous().view(torch.int16)
         zero = torch.zeros_like(halves)
         if self.zeros:
             zero, halves = halves[:, 0::2], halves[:, 1::2].contiguous()
-        return self.weights(packed, halves.view(self._scales), zero).view(*outer, columns)
+        return self.weights(numbers_of(packed, self.bits, True), halves.view(self._scales), zero).view(*outer, columns)
+
+
+def numbers_of(content: "torch.Tensor", bits: int, mixed: bool) -> "torch.Tensor":
+    """The numbers, uint8 [rows, columns], in bytes [rows, columns * bits / 8]. mixed: columns are as in NIBBLES."""
+    import torch
+
+    if bits == 8:
+        return content
+    numbers = torch.stack((content & 15, content >> 4), dim=2).view(len(content), -1, 8)
+    return (numbers[:, :, [NIBBLES.index(i) for i in range(8)]] if mixed else numbers).reshape(len(content), -1)
 
 
 @cache
@@ -215,8 +220,7 @@ def read_format(text: str) -> Format:
         raise LabError(
             f"no format {text!r}",
             f"give one of {', '.join(BITS)}; below bf16 with columns of a group, a multiple of {WORD}, as int4:128, "
-            "with zero points of integers, as int4:128:zeros, with scales in fp16, as int8:fp16, and by GPTQ, as "
-            "int4:32:gptq",
+            "with zero points of integers, as int4:128:zeros, and with scales in fp16, as int8:fp16",
         )
     return form
 

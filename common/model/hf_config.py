@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from reprlib import repr as short
@@ -10,9 +11,14 @@ from typing import Any
 
 from common.errors import LabError
 from common.model.families import FAMILIES, SUPPORTED, Family
-from common.model.known_keys import GENERATION, METADATA, check_keys
-from common.model.rope import DEFAULT, LLAMA3, Scaling, read_rope
+from common.model.rope import DEFAULT, LLAMA3, Scaling
 from common.model.shapes import LARGEST, Model
+
+
+def names(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
 
 DEFAULT_POSITIONS = 2048  # size of the KV cache when none is given and the model allows more
 
@@ -26,19 +32,31 @@ SHAPES = {
     "num_key_value_heads": "kv_heads",
     "vocab_size": "vocab",
 }
-READ = {  # besides SHAPES; quantization_config by `common.model.quantized_layouts`
-    *(
-        "architectures",
-        "attention_bias",
-        "auto_map",
-        "head_dim",
-        "hidden_act",
-        "layer_types",
-        "max_position_embeddings",
-    ),
-    *("mlp_bias", "model_type", "quantization_config", "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta"),
-    *("tie_word_embeddings", "use_sliding_window", WINDOW, PART),
-}
+READ = names(  # besides SHAPES; quantization_config by `common.model.quantized_layouts`
+    """architectures attention_bias auto_map head_dim hidden_act layer_types max_position_embeddings mlp_bias model_type
+    quantization_config rms_norm_eps rope_parameters rope_scaling rope_theta tie_word_embeddings use_sliding_window
+    sliding_window partial_rotary_factor"""
+)
+# What is in none of these tables may change a number of a step; tests/test_known_keys.py compares with transformers.
+# How a checkpoint was made, is loaded, trained or sampled from; names; ids of a tokenizer.
+METADATA = names(
+    """_attn_implementation _attn_implementation_autoset _commit_hash _name_or_path attention_dropout
+    attn_implementation base_model bos_token_id chunk_size_feed_forward decoder_start_token_id dtype eos_token_id
+    finetuning_task gradient_checkpointing hidden_dropout id2label initializer_range is_decoder label2id mask_token_id
+    max_sequence_length max_window_layers model_max_length model_name name_or_path num_labels output_attentions
+    output_hidden_states pad_token pad_token_id prefix pretraining_tp problem_type processor_class return_dict
+    sep_token_id seq_length task_specific_params tf_legacy_loss tie_encoder_decoder tokenizer_class
+    tokenizer_model_max_length torch_dtype torchscript transformers.js_config transformers_version unk_token_id
+    unsloth_fixed unsloth_version use_bfloat16 use_cache"""
+)
+GENERATION = names(  # transformers' GenerationConfig: configurations before 4.40 have all of it
+    """assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress_tokens diversity_penalty
+    do_sample early_stopping encoder_no_repeat_ngram_size encoder_repetition_penalty epsilon_cutoff eta_cutoff
+    exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id length_penalty max_length max_new_tokens
+    min_length no_repeat_ngram_size num_assistant_tokens num_assistant_tokens_schedule num_beam_groups num_beams
+    num_return_sequences output_scores remove_invalid_values repetition_penalty return_dict_in_generate suppress_tokens
+    target_lookbehind temperature top_k top_p typical_p"""
+)
 OFF = ("attention_bias", "mlp_bias", "use_sliding_window", "use_mrope", "is_encoder_decoder", "add_cross_attention")
 KEYS = {field: key for key, field in SHAPES.items()} | {"rms_eps": "rms_norm_eps"}  # a field's name, if another
 BASE = {"rope_theta", "rope_type", "type"}  # keys of RoPE's parameters that do not scale it
@@ -71,8 +89,11 @@ def read_model(file: Path, name: str, positions: int | None) -> Model:
             f"give model.positions={limits[limit]}, or less",
         )
     theta, rope = _rope(file, config)
-    head_dim, epsilon = _head_dim(file, config, family), _number(file, config, "rms_norm_eps")
-    tied = _flag(file, config, "tie_word_embeddings")
+    if family.head_dim is None and config.get("head_dim") is None:
+        head_dim = shapes["hidden"] // shapes["heads"]
+    else:
+        head_dim = _integer(file, {"head_dim": family.head_dim} | config, "head_dim")
+    epsilon, tied = _number(file, config, "rms_norm_eps"), _flag(file, config, "tie_word_embeddings")
     try:
         return Model(
             name=name,
@@ -92,25 +113,13 @@ def read_model(file: Path, name: str, positions: int | None) -> Model:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """The JSON object in `file`. Raises LabError when it cannot be read, is something else, or has a key twice."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            twice = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))
-            raise LabError(f"{file} has the key {short(twice)} twice", "leave the wrong one out")
-        return found
-
+    """The JSON object in `file`. Raises LabError when it cannot be read, or is something else."""
     try:
-        refuse_special(file)
-        content = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=unique)
-    except FileNotFoundError:
-        raise LabError(
-            f"{file} is missing", "give the whole checkpoint folder, as transformers' save_pretrained writes it"
-        ) from None
+        content = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise LabError(
-            f"{file} cannot be read: {error.strerror or error}", "check the file and its permissions"
+            f"{file} cannot be read: {error.strerror or error}",
+            "give the whole checkpoint folder, as transformers' save_pretrained writes it",
         ) from error
     except (ValueError, RecursionError) as error:
         raise LabError(f"{file} is not JSON: {error}", "download or save the checkpoint again") from error
@@ -119,21 +128,24 @@ def read_json(file: Path) -> dict[str, Any]:
     return content
 
 
-def refuse_special(file: Path) -> None:
-    """Raise LabError for a pipe or a device, which may never answer."""
-    if file.exists() and not file.is_file():
-        remedy = "give the whole checkpoint folder, as save_pretrained writes it"
-        raise LabError(f"{file} cannot be read: it is no regular file", remedy)
+def check_keys(place: str, found: Mapping[str, Any], *known: Collection[str]) -> None:
+    """Raise LabError for a key of `found` that is in none of `known` and asks for something. place: for messages."""
+    for key in sorted(found.keys() - set().union(*known)):
+        if found[key] is not None and found[key] not in ({}, []):
+            raise LabError(
+                f"{place} has {short(key)}: {short(found[key])}, which the lab does not know",
+                f"take {short(key)} out if the model computes the same without it, else use another checkpoint",
+            )
 
 
 def _family(file: Path, config: dict[str, Any]) -> Family:
     """The family of a model. Raises LabError for a model with other arithmetic than that of FAMILIES."""
     kind = config.get("model_type")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
-    names = config.get("architectures") or [family and family.architecture]  # a bare configuration saves null
-    if family is None or names != [family.architecture]:
+    classes = config.get("architectures") or [family and family.architecture]  # a bare configuration saves null
+    if family is None or classes != [family.architecture]:
         raise LabError(
-            f"{file} describes model_type {short(kind)}, architectures {short(names)}",
+            f"{file} describes model_type {short(kind)}, architectures {short(classes)}",
             f"the kernels decode dense models of model_type {SUPPORTED} (Qwen3ForCausalLM and the like) only",
         )
     check_keys(str(file), config, SHAPES, READ, OFF, METADATA, GENERATION)
@@ -142,9 +154,8 @@ def _family(file: Path, config: dict[str, Any]) -> Family:
             f"{file} brings code of its own (auto_map {short(own)}), which is never run",
             f"take auto_map out if transformers' {family.architecture} computes the same",
         )
-    layers = config.get("layer_types")
-    full = layers is None or (isinstance(layers, list) and all(kind == "full_attention" for kind in layers))
-    full = full and (layers is None or len(layers) == config.get("num_hidden_layers", len(layers)))
+    layers, count = config.get("layer_types"), config.get("num_hidden_layers")
+    full = layers is None or (type(count) is int and layers == ["full_attention"] * count)
     for feature, used in (
         *((key, _flag(file, config, key)) for key in OFF),
         (f"layer_types {short(layers)}", not full),
@@ -158,21 +169,6 @@ def _family(file: Path, config: dict[str, Any]) -> Family:
                 "the kernels have silu, full attention, whole heads rotated, and biases only of q, k, v in qwen2",
             )
     return family
-
-
-def _head_dim(file: Path, config: dict[str, Any], family: Family) -> int:
-    """The given head_dim, else the family's. Raises LabError for heads that do not divide the hidden size."""
-    if family.head_dim is not None:
-        return _integer(file, {"head_dim": family.head_dim} | config, "head_dim")
-    if config.get("head_dim") is not None:
-        return _integer(file, config, "head_dim")
-    hidden, heads = (_integer(file, config, key) for key in ("hidden_size", "num_attention_heads"))
-    if hidden % heads:
-        raise LabError(
-            f"{file} has no head_dim, and {heads} heads do not divide hidden_size {hidden}",
-            "set head_dim to the width of a head",
-        )
-    return hidden // heads
 
 
 def _rope(file: Path, config: dict[str, Any]) -> tuple[float, str]:
@@ -195,37 +191,16 @@ def _rope(file: Path, config: dict[str, Any]) -> tuple[float, str]:
                 f"{file} requires scaled RoPE: {key} is {short(rope)}",
                 f"the kernels have plain RoPE, and rope_type {LLAMA3!r} with {', '.join(SCALING)}",
             )
-        scalings.append(DEFAULT if plain else _scaling(file, key, rope))
+        numbers = () if plain else (_number(file, rope, name) for name in SCALING)
+        scalings.append(DEFAULT if plain else str(Scaling(*numbers)))  # `Model` refuses numbers without a meaning
         if "rope_theta" in rope:
             bases.append(_number(file, rope, "rope_theta"))
-    if not bases or bases != bases[:1] * len(bases):
+    if len({*bases}) != 1 or len({*scalings}) > 1:
         raise LabError(
-            f"{file} gives {f'different RoPE bases {bases}' if bases else 'no rope_theta'}",
+            f"{file} needs one rope_theta and one scaling of RoPE, and has {bases} and {scalings}",
             "set rope_theta to the base the model was trained with (1000000 for Qwen3, 500000 for Llama 3)",
         )
-    if len({*scalings}) > 1:
-        raise LabError(f"{file} scales RoPE in two ways: {', '.join(scalings)}", "leave rope_scaling out")
     return bases[0], scalings[0] if scalings else DEFAULT
-
-
-def _scaling(file: Path, key: str, rope: dict[str, Any]) -> str:
-    """Llama 3's scaling in `rope`, the value of `key`. Raises LabError for no number, and for one without a meaning."""
-    numbers = {name: _number(file, rope, name) for name in SCALING}
-    text = str(Scaling(*numbers.values()))
-    try:
-        read_rope(text)
-    except LabError:
-        raise LabError(
-            f"{file}: {key} has {', '.join(f'{name} {number:g}' for name, number in numbers.items())}",
-            "give a factor of at least 1, a low_freq_factor above 0 and below high_freq_factor, and positions above 0",
-        ) from None
-    return text
-
-
-def _value(file: Path, config: dict[str, Any], key: str) -> Any:
-    if key not in config:
-        raise LabError(f"{file} has no {key}", "give the config.json that belongs to the checkpoint")
-    return config[key]
 
 
 def _integer(file: Path, config: dict[str, Any], key: str) -> int:
@@ -247,3 +222,9 @@ def _flag(file: Path, config: dict[str, Any], key: str) -> bool:
     if type(value) is not bool:
         raise LabError(f"{file}: {key} is {short(value)}", "give true or false")
     return value
+
+
+def _value(file: Path, config: dict[str, Any], key: str) -> Any:
+    if key not in config:
+        raise LabError(f"{file} has no {key}", "give the config.json that belongs to the checkpoint")
+    return config[key]

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from common.errors import LabError
 from common.model import stages
-from common.model.expressions import SHAPES, evaluate
-from common.model.format import Format, read_kv_format
-from common.model.scratch import Scratch
+from common.model.expressions import SHAPES, Scratch, evaluate
+from common.model.format import Format, read_kv_format, whole
 from common.model.shapes import LARGEST, Model
 from common.model.slot import PLAIN, Slot
 from common.model.stages import FIRST, LAST, LAYER, STAGES, taps
@@ -32,12 +31,14 @@ LINE = 32  # 32-bit words of one 128-byte line; words that blocks poll or add to
 FORWARD = ("template <int Bits, int Group, bool Real, bool Zeros, bool Half> struct Scaled;",)
 
 
-def _pack(shapes: Mapping[str, tuple[int, ...]], start: int = 0, form: Format = PLAIN) -> tuple[dict[str, Slot], int]:
-    """Lay the shapes out one after another, each on an ALIGN boundary; also returns the end. form: of matrices."""
+def _pack(
+    shapes: Mapping[str, tuple[int, ...]], start: int = 0, form: Format = PLAIN, align: int = ALIGN
+) -> tuple[dict[str, Slot], int]:
+    """Lay the shapes out one after another, each on an `align` boundary; also returns the end. form: of matrices."""
     slots, end = {}, start
     for name, shape in shapes.items():
         slots[name] = Slot(end, shape, form if len(shape) == 2 else PLAIN)
-        end += -(-slots[name].size // ALIGN) * ALIGN
+        end += whole(slots[name].size, align)
     return slots, end
 
 
@@ -61,7 +62,7 @@ class Layout:
     """
 
     def __init__(self, model: Model, scratch: Scratch | None = None, trace: bool = False, tokens: int = 1) -> None:
-        """scratch: regions of variants, see `common.model.scratch`. tokens: of a step, at neighbouring positions.
+        """scratch: regions of variants, see `common.stacks.entry`. tokens: of a step, at neighbouring positions.
 
         Raises LabError for an impossible shape.
         """
@@ -128,11 +129,7 @@ class Layout:
             "ids": m.positions + 1,  # ids[p] is the token at position p
             "sampling": LINE,
         }
-        self.state, end = {}, 0
-        for name, count in words.items():
-            self.state[name] = Slot(end, (count,))
-            end += -(-count // LINE) * LINE
-        self.state_size = end
+        self.state, self.state_size = _pack({name: (count,) for name, count in words.items()}, align=LINE)
 
     def _shapes(self, scratch: Scratch) -> dict[str, tuple[int, ...]]:
         """The shapes of `scratch` for this model."""

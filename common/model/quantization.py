@@ -1,28 +1,58 @@
-"""A layout of quantized matrices in a checkpoint, and the configuration that describes it."""
+"""Quantized matrices in a checkpoint: where a layout has their numbers, scales and zero points, and how it packs them.
 
-import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+Numbers, scales and zero points are taken as they are stored; nothing is quantized again.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import gcd
-from reprlib import repr as short
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from common.errors import LabError
-from common.model.checkpoint import AGAIN, Checkpoint
-from common.model.format import WORD, Format
-from common.model.shapes import Model
+from common.model.checkpoint import AGAIN
+from common.model.format import Format, numbers_of
 
 if TYPE_CHECKING:
     import torch
 
-Parts = Mapping[str, "torch.Tensor"]
-Shapes = Mapping[str, tuple[int, ...]]  # shapes of a matrix's tensors, by the last part of their name
-Numbers = tuple["torch.Tensor", "torch.Tensor", "torch.Tensor"]
+Parts = Mapping[str, "torch.Tensor"]  # tensors of a matrix, by the last part of their names
 
 USE = "use the bf16 checkpoint of this model, which format= rounds"
+WORDS, REALS, BYTES = ("I32",), ("F8_E4M3",), ("I8",)  # dtypes, as safetensors spells them
+BESIDES = {"g_idx": WORDS, "weight_shape": ("I64", "I32")}  # tensors without numbers, and their dtypes
 
-NOTHING = "(?!)"  # pattern that nothing matches
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor of a matrix: the last part of its name, its dtypes, and its order of rows and columns (or groups).
+
+    turned  it is stored [columns, rows]
+    packed  its 32-bit words hold several numbers, the first in the lowest bits: 0 of neighboring rows, 1 of columns
+    mixed   the four numbers of a word's even columns are before those of its odd columns
+    """
+
+    name: str
+    dtypes: tuple[str, ...]
+    turned: bool = False
+    packed: int | None = None
+    mixed: bool = False
+
+    def shape(self, rows: int, columns: int, bits: int) -> tuple[int, ...]:
+        """Shape of the tensor of a matrix."""
+        sizes = [rows, columns]
+        if self.packed is not None:
+            sizes[self.packed] //= 32 // bits
+        return tuple(sizes[::-1] if self.turned else sizes)
+
+    def read(self, tensor: "torch.Tensor", bits: int) -> "torch.Tensor":
+        """[rows, columns] of the tensor, a number each."""
+        import torch
+
+        matrix = tensor.T if self.turned else tensor
+        if self.packed is None:
+            return matrix
+        words = matrix.T if self.packed == 0 else matrix
+        numbers = numbers_of(words.contiguous().view(torch.uint8), bits, self.mixed)
+        return numbers.T if self.packed == 0 else numbers
 
 
 @dataclass(frozen=True)
@@ -30,24 +60,32 @@ class Quantization:
     """One layout of quantized matrices, which are all those of the layers; the head and the embedding are not.
 
     format   of the rows that are made; its groups divide every row, and those of the checkpoint, or are the same
-    group    columns that share a scale in the checkpoint; 0: a whole row
-    shapes   tensors of a matrix [rows, columns] and their shapes
-    dtypes   that each of them may have, as safetensors spells them
-    numbers  (uint8 numbers [rows, columns] as `Format.joined` takes them, scales [rows, groups], zero points likewise
-             as int32) of these tensors, and the name of their matrix
-    keeps    True for the name of a matrix that the configuration leaves in bf16
-    unused   pattern of tensors without effect on weights, below a layer
+    group    columns that share a scale in the checkpoint; 0: a whole row. block: rows that share it
+    zeros    zero points; None: without any. less: subtracted from them when they were stored
+    besides  names in BESIDES that it has
     reading  all that decides what the stored bytes mean, as text
+    check    raises LabError for zero points [rows, groups] of a matrix, by its name, that the configuration rules out
     """
 
     format: Format
     group: int
-    shapes: Callable[[int, int], Shapes]
-    dtypes: Mapping[str, Sequence[str]]
-    numbers: Callable[[Parts, str], Numbers]
-    keeps: Callable[[str], bool]
-    unused: str
     reading: str
+    numbers: Part
+    scales: Part
+    zeros: Part | None = None
+    less: int = 0
+    block: int = 1
+    besides: tuple[str, ...] = ()
+    check: "Callable[[torch.Tensor, str], None]" = lambda zero, name: None
+
+    def shapes(self, rows: int, columns: int) -> dict[str, tuple[tuple[int, ...], tuple[str, ...]]]:
+        """Shape and dtypes of each tensor of a matrix."""
+        bits, groups = self.format.bits, -(-columns // (self.group or columns))
+        found = {self.numbers.name: (self.numbers.shape(rows, columns, bits), self.numbers.dtypes)}
+        found[self.scales.name] = self.scales.shape(-(-rows // self.block), groups, bits), self.scales.dtypes
+        if self.zeros:
+            found[self.zeros.name] = self.zeros.shape(rows, groups, bits), self.zeros.dtypes
+        return found | {name: ((columns if name == "g_idx" else 2,), BESIDES[name]) for name in self.besides}
 
     def rows(self, parts: Parts, name: str) -> "torch.Tensor":
         """A matrix in its format, bf16 elements [rows, row_bytes / 2]. parts: its tensors. name: of the matrix.
@@ -57,103 +95,43 @@ class Quantization:
         """
         import torch
 
-        numbers, scale, zero = self.numbers(parts, name)
+        bits = self.format.bits
+        numbers = self._numbers(self.numbers.read(parts[self.numbers.name], bits), name)
+        stored = parts[self.scales.name]
+        scale = self.scales.read(stored, bits).repeat_interleave(self.block, 0)[: len(numbers)]
+        zero = torch.zeros(scale.shape, dtype=torch.int32)
+        if self.zeros:
+            zero = self.zeros.read(parts[self.zeros.name], bits).int() + self.less
+            self.check(zero, name)
+        columns = numbers.shape[1]
+        group = self.group or columns
+        if "g_idx" in parts and not torch.equal(parts["g_idx"].long(), torch.arange(columns) // group):
+            raise LabError(f"{name}: g_idx is not of groups of {group} columns in order; desc_act does", USE)
+        if "weight_shape" in parts and (shape := parts["weight_shape"].tolist()) != [*numbers.shape]:
+            raise LabError(f"{name}: weight_shape is {shape}, and weight_packed has {[*numbers.shape]}", AGAIN)
         kept = scale.to(torch.float16 if self.format.half else torch.bfloat16)
         usable = torch.isfinite(scale) & (scale > 0)
         if not bool(usable.all()):
             raise LabError(f"{name}: a scale is {scale[~usable][0].item()}", AGAIN)
         if not torch.equal(kept.double(), scale.double()):
             raise LabError(f"{name}: a scale has more digits than {'fp16' if self.format.half else 'bf16'}", USE)
-        if self.format.kind == "fp8" and bool((numbers & 0x7F == 0x7F).any()):
-            raise LabError(f"{name}: a weight is NaN", AGAIN)
         if self.group != self.format.group:  # a part of a group is last in a row; `format` has a part for each scale
-            times, count = self.group // self.format.group, numbers.shape[1] // self.format.group
+            times, count = self.group // self.format.group, columns // self.format.group
             kept, zero = (each.repeat_interleave(times, 1)[:, :count] for each in (kept, zero))
         return self.format.joined(numbers, kept, zero)
 
+    def _numbers(self, stored: "torch.Tensor", name: str) -> "torch.Tensor":
+        """Numbers as `Format.joined` takes them, uint8 [rows, columns]."""
+        import torch
 
-@dataclass(frozen=True)
-class Found:
-    """A `quantization_config`, with what its meaning depends on besides. place: of it, for messages.
-
-    All methods raise LabError for values that are not read, with their key.
-    """
-
-    place: str
-    config: Mapping[str, Any]
-    checkpoint: Checkpoint
-    model: Model
-
-    @property
-    def text(self) -> str:
-        return json.dumps(self.config, sort_keys=True)
-
-    def below(self, key: str, config: Any) -> "Found":
-        """A part of it, the value of `key`."""
-        if not isinstance(config, Mapping):
-            raise LabError(f"{self.place}: {key} is {short(config)}", USE)
-        return Found(f"{self.place}: {key}", config, self.checkpoint, self.model)
-
-    def only(self, key: str, *wanted: Any, default: Any = None) -> None:
-        """Check that the value of `key`, or else `default`, is one of those wanted."""
-        value = self.config.get(key, default)
-        if value not in wanted:
-            named = " or ".join(map(short, wanted))
-            raise LabError(f"{self.place}: {key} is {short(value)}, and only {named} is read", USE)
-
-    def spelled(self, key: str, other: str, default: str) -> str:
-        """The value of either of two keys of the same meaning, in lower case."""
-        given = {str(self.config[each]).lower() for each in (key, other) if self.config.get(each) is not None}
-        if len(given) > 1:
-            raise LabError(
-                f"{self.place}: {key} and {other} are {' and '.join(sorted(given))}", "leave the wrong one out"
-            )
-        return next(iter(given), default)
-
-    def bits(self, key: str) -> int:
-        bits = self.config.get(key)
-        if bits not in (4, 8):
-            raise LabError(f"{self.place}: {key} is {short(bits)}", f"give a checkpoint of 4 or 8 bits; or {USE}")
-        return int(bits)
-
-    def group(self, default: int | None = None) -> int:
-        """Columns of a group; 0 for a whole row, which checkpoints spell -1."""
-        group = self.config.get("group_size")
-        group = default if group is None else group
-        if type(group) is not int or (group != -1 and (group < WORD or group % WORD)):
-            cause = f"{self.place}: group_size is {short(group)}"
-            raise LabError(cause, f"give a checkpoint with a multiple of {WORD}; or {USE}")
-        return max(group, 0)
-
-    def divided(self, group: int) -> int:
-        """The largest part of a group that divides every row: its last group in a row may be shorter."""
-        return gcd(group, self.model.hidden, self.model.query, self.model.intermediate) if group else 0
-
-    def scales(self, part: str) -> tuple[str, ...]:
-        """Dtypes of the scales, tensors `part`: those that the format of one of them holds."""
-        half = any(
-            each.dtype == "F16" and name.endswith(f"_proj.{part}") for name, each in self.checkpoint.tensors.items()
-        )
-        return ("F16",) if half else ("BF16", "F32")
-
-    def names(self, key: str) -> list[str]:
-        """A list of names and patterns; none if it is not given."""
-        given = self.config.get(key)
-        if given is None:
-            return []
-        if not (isinstance(given, list) and all(isinstance(one, str) for one in given)):
-            raise LabError(f"{self.place}: {key} is {short(given)}", "give a list of names")
-        return given
-
-    def pattern(self, key: str, texts: Sequence[str]) -> re.Pattern[str]:
-        """A pattern of any of `texts`."""
-        try:
-            return re.compile("|".join(f"(?:{text})" for text in texts) or NOTHING)
-        except re.error as error:
-            raise LabError(f"{self.place}: {key}: {error}", "give names, or patterns of regular expressions") from None
-
-    def not_converted(self, *keys: str) -> Callable[[str], bool]:
-        """True for the name of a module that is left in bf16, by the rules of transformers for such lists."""
-        listed = [one for key in keys for one in self.names(key)]
-        pattern = self.pattern(keys[0], [rf"(?:{one})(?:(?<=\.)|(?=\.|$))" for one in listed])
-        return lambda module: bool(pattern.match(module)) or module.endswith(tuple(listed))
+        if self.format.kind == "fp8":
+            numbers = stored.view(torch.uint8)
+            if bool((numbers & 0x7F == 0x7F).any()):
+                raise LabError(f"{name}: a weight is NaN", AGAIN)
+            return numbers
+        if stored.dtype == torch.uint8:
+            return stored
+        half, low, high = 2 ** (self.format.bits - 1), int(stored.min()), int(stored.max())
+        if low < -half or high >= half:
+            raise LabError(f"{name}: numbers from {low} to {high}, beyond num_bits {self.format.bits}", USE)
+        return (stored.int() + half).byte()

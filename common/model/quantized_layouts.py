@@ -1,29 +1,52 @@
 """The layouts of quantized matrices that are read, each by the `quantization_config` that asks for it.
 
-Numbers, scales and zero points are taken as they are stored; nothing is quantized again.
+A key that is in no table here may change a weight, so it is refused by name; tests/test_known_keys.py compares the
+tables with the configurations of transformers and compressed-tensors.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from math import gcd
 from reprlib import repr as short
 from typing import TYPE_CHECKING, Any
 
 from common.errors import LabError
-from common.model.checkpoint import AGAIN, Checkpoint
-from common.model.format import Format
-from common.model.known_keys import ARGUMENTS, CALIBRATION, LOADING, STATUS, check_keys
-from common.model.quantization import NOTHING, USE, Found, Numbers, Parts, Quantization, Shapes
+from common.model.checkpoint import Checkpoint
+from common.model.format import WORD, Format
+from common.model.hf_config import check_keys, names
+from common.model.quantization import BYTES, REALS, USE, WORDS, Part, Quantization
 from common.model.shapes import Model
 
 if TYPE_CHECKING:
     import torch
 
 BLOCK = 128  # rows and columns that share a scale in the fp8 layout of Qwen3
-AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # column of each nibble of a word
-GPTQ_STORED = {"gptq": "less one", "gptq_v2": "as they are"}  # zero points, by checkpoint_format
-INPUTS = r"\w+_proj\.(input|output)_(scale|zero_point)"  # for activations, which stay fp32 here
-ACTIVATIONS, STRATEGIES = ("input_activations", "output_activations"), ("group", "channel")  # in compressed-tensors
-OF_CACHE = r"[qkv]_(scale|zero_point)"  # for a cache in fp8, which is kv_format= here
+LOADING = names("quant_method method dequantize run_compressed use_optimized_inference")
+# Lists of matrices: those that are quantized are so in their tensors.
+CHOSEN = names("modules_to_not_convert ignored_layers ignore modules_in_block_to_quantize")
+# How GPTQ and AWQ found the numbers, and which kernels their authors' libraries take.
+CALIBRATION = names(
+    """act_group_aware backend batch_size block_name_to_quantize cache_block_outputs damp_auto_increment damp_percent
+    dataset disable_exllama do_fuse exllama_config fuse_max_seq_len max_input_length meta model_file_base_name
+    model_name_or_path model_seqlen module_name_preceding_first_block modules_to_fuse mse pad_token_id static_groups
+    tokenizer true_sequential use_cuda_fp16 use_exllama"""
+)
+SIZES = names("bits group_size checkpoint_format format version")  # keys that methods of `Found` read
+ARGUMENTS = names(  # QuantizationArgs of compressed-tensors; for activations, which stay fp32 here, all are unused
+    """num_bits type symmetric group_size strategy block_structure dynamic actorder scale_dtype zp_dtype observer
+    observer_kwargs"""
+)
+STATUS = names("quantization_status global_compression_ratio version")
+ACTIVATIONS = ("input_activations", "output_activations")
+# Formats of compressed-tensors, their numbers by `type`.
+PACKED, IN_BYTES, REAL = Part("weight_packed", WORDS, packed=1), Part("weight", BYTES), Part("weight", REALS)
+FORMATS = {
+    "pack-quantized": {"int": PACKED},
+    "int-quantized": {"int": IN_BYTES},
+    "float-quantized": {"float": REAL},
+    "naive-quantized": {"int": IN_BYTES, "float": REAL},
+}
 
 
 def read_quantization(checkpoint: Checkpoint, config: Mapping[str, Any], model: Model) -> Quantization | None:
@@ -34,258 +57,205 @@ def read_quantization(checkpoint: Checkpoint, config: Mapping[str, Any], model: 
     found, file = config.get("quantization_config"), checkpoint.config
     if found is None:
         return None
-    if not isinstance(found, Mapping):
-        raise LabError(f"{file}: quantization_config is {short(found)}", "give the config.json of the checkpoint")
-    method = found.get("quant_method")
-    readers = {"fp8": _fp8, "gptq": _gptq, "awq": _awq, "compressed-tensors": _compressed}
-    if not isinstance(method, str) or method not in readers:
+    method = found.get("quant_method") if isinstance(found, Mapping) else None
+    if not isinstance(method, str) or method not in METHODS:
+        said = f"quant_method is {short(method)}" if isinstance(found, Mapping) else f"it is {short(found)}"
         raise LabError(
-            f"{file}: quant_method is {short(method)}", f"give a checkpoint of {', '.join(readers)}, or one in bf16"
+            f"{file}: quantization_config: {said}", f"give a checkpoint of {', '.join(METHODS)}, or one in bf16"
         )
     described = Found(f"{file}, {method}", found, checkpoint, model)
-    described.only("method", method, default=method)
-    return readers[method](described)
+    return replace(METHODS[method](described), reading=json.dumps(found, sort_keys=True))
+
+
+@dataclass(frozen=True)
+class Found:
+    """A `quantization_config`, with what its meaning depends on besides. place: of it, for messages.
+
+    All methods raise LabError for values that are not read, with their key.
+    """
+
+    place: str
+    config: Mapping[str, Any]
+    checkpoint: Checkpoint
+    model: Model
+
+    def below(self, key: str, config: Any) -> "Found":
+        """A part of it, the value of `key`."""
+        if not isinstance(config, Mapping):
+            raise LabError(f"{self.place}: {key} is {short(config)}", USE)
+        return Found(f"{self.place}: {key}", config, self.checkpoint, self.model)
+
+    def check(self, free: Collection[str], **read: tuple[Any, ...]) -> None:
+        """Check that all keys are known, and that the value of each of `read` is one of these: the first by default."""
+        check_keys(self.place, self.config, free, read)
+        for key in CHOSEN & self.config.keys():
+            if not isinstance(self.config[key], list | None):
+                raise LabError(f"{self.place}: {key} is {short(self.config[key])}", "give a list of names")
+        for key, wanted in read.items():
+            value = self.config.get(key, wanted[0])
+            if value not in wanted:
+                named = " or ".join(map(short, wanted))
+                raise LabError(f"{self.place}: {key} is {short(value)}, and only {named} is read", USE)
+
+    def version(self, *wanted: str, keys: tuple[str, str]) -> str:
+        """The value of `keys`, two names of the same, in lower case: one of those wanted, the first by default."""
+        given = {str(self.config[key]).lower() for key in keys if self.config.get(key) is not None} or {wanted[0]}
+        if len(given) > 1 or not given <= {*wanted}:
+            said = ", ".join(f"{key} {short(self.config.get(key))}" for key in keys)
+            raise LabError(f"{self.place}: {said}, and only one of {', '.join(wanted)} is read", USE)
+        return given.pop()
+
+    def bits(self, key: str) -> int:
+        bits = self.config.get(key)
+        if bits not in (4, 8):
+            raise LabError(f"{self.place}: {key} is {short(bits)}", f"give a checkpoint of 4 or 8 bits; or {USE}")
+        return int(bits)
+
+    def group(self, default: int | None = None) -> int:
+        """Columns of a group; 0 for a whole row, which checkpoints spell -1."""
+        group = self.config.get("group_size")
+        group = default if group is None else group
+        if type(group) is not int or (group != -1 and (group < WORD or group % WORD)):
+            cause = f"{self.place}: group_size is {short(group)}"
+            raise LabError(cause, f"give a checkpoint with a multiple of {WORD}; or {USE}")
+        return max(group, 0)
+
+    def quantization(self, kind: str, group: int, numbers: Part, scales: Part, **more: Any) -> Quantization:
+        """The layout of such parts, with the scales' dtypes: those that the format of one of them holds."""
+        ends = f"_proj.{scales.name}"
+        half = any(each.dtype == "F16" and name.endswith(ends) for name, each in self.checkpoint.tensors.items())
+        scales = replace(scales, dtypes=("F16",) if half else ("BF16", "F32"))
+        # The largest part of a group that divides every row: its last group in a row may be shorter.
+        part = gcd(group, self.model.hidden, self.model.query, self.model.intermediate) if group else 0
+        form = Format(kind, part, zeros=more.get("zeros") is not None, half=half)
+        return Quantization(form, group, "", numbers, scales, **more)
 
 
 def _fp8(found: Found) -> Quantization:
     """e4m3 with a scale for 128 x 128 weights, which is stored as `weight_scale_inv` and multiplied."""
-    kept = ("modules_to_not_convert", "ignored_layers")
-    of_inputs, of_others = ("activation_scheme",), ("expert_dtype",)
-    check_keys(
-        found.place, found.config, LOADING, kept, of_inputs, of_others, ("weight_block_size", "fmt", "scale_fmt")
+    found.check(
+        LOADING | CHOSEN | {"expert_dtype"},
+        method=("fp8",),
+        weight_block_size=([BLOCK, BLOCK],),
+        fmt=("e4m3",),
+        scale_fmt=("float", "ue8m0"),  # powers of two, which are numbers, too
+        activation_scheme=("dynamic", "static"),
     )
-    found.only("weight_block_size", [BLOCK, BLOCK])
-    found.only("fmt", "e4m3", default="e4m3")
-    found.only("scale_fmt", "float", "ue8m0", default="float")  # powers of two, which are numbers, too
-    found.only("activation_scheme", "dynamic", "static", default="dynamic")
-
-    def shapes(rows: int, columns: int) -> Shapes:
-        return {"weight": (rows, columns), "weight_scale_inv": (-(-rows // BLOCK), -(-columns // BLOCK))}
-
-    def numbers(parts: Parts, name: str) -> Numbers:
-        import torch
-
-        weight, blocks = parts["weight"].view(torch.uint8), parts["weight_scale_inv"]
-        scale = blocks.repeat_interleave(BLOCK, 0)[: len(weight)]
-        return weight, scale, torch.zeros(scale.shape, dtype=torch.int32)
-
-    scales = found.scales("weight_scale_inv")
-    return Quantization(
-        format=Format("fp8", found.divided(BLOCK), half=scales == ("F16",)),
-        group=BLOCK,
-        shapes=shapes,
-        dtypes={"weight": ("F8_E4M3",), "weight_scale_inv": scales},
-        numbers=numbers,
-        keeps=found.not_converted(*kept),
-        unused=INPUTS,
-        reading=found.text,
-    )
+    return found.quantization("fp8", BLOCK, REAL, Part("weight_scale_inv", ()), block=BLOCK)
 
 
 def _gptq(found: Found) -> Quantization:
     """Integers packed along the columns; zero points are stored less one, but in the second version."""
-    place, config = found.place, found.config
-    of_weights = ("bits", "group_size", "desc_act", "sym", "format", "checkpoint_format", "lm_head", "pack_dtype")
-    check_keys(place, config, LOADING, CALIBRATION, of_weights, ("modules_in_block_to_quantize", "is_marlin_format"))
+    found.check(
+        LOADING | CALIBRATION | CHOSEN | SIZES,
+        method=("gptq",),
+        lm_head=(False,),
+        is_marlin_format=(False,),
+        pack_dtype=("int32",),
+        desc_act=(None, False, True),
+        sym=(None, False, True),
+    )
     bits, group = found.bits("bits"), found.group()
-    for key, usual in (("lm_head", False), ("is_marlin_format", False), ("pack_dtype", "int32")):
-        found.only(key, usual, default=usual)
-    for key in ("desc_act", "sym"):
-        found.only(key, False, True, None)
-    version = found.spelled("checkpoint_format", "format", "gptq")
-    if version not in GPTQ_STORED:
-        raise LabError(f"{place}: checkpoint_format is {short(version)}, and {' and '.join(GPTQ_STORED)} are read", USE)
-    less, each, middle = int(version == "gptq"), 32 // bits, 2 ** (bits - 1)
+    version = found.version("gptq", "gptq_v2", keys=("checkpoint_format", "format"))
+    less, middle, sym = int(version == "gptq"), 2 ** (bits - 1), found.config.get("sym")
 
-    def shapes(rows: int, columns: int) -> Shapes:
-        groups = -(-columns // (group or columns))
-        return {
-            "qweight": (columns // each, rows),
-            "qzeros": (groups, rows // each),
-            "scales": (groups, rows),
-            "g_idx": (columns,),
-        }
-
-    def numbers(parts: Parts, name: str) -> Numbers:
-        import torch
-
-        columns = len(parts["g_idx"])
-        if not torch.equal(parts["g_idx"].long(), torch.arange(columns) // (group or columns)):
-            raise LabError(f"{name}: g_idx is not of groups of {group or columns} columns in order; desc_act does", USE)
-        zero = _unpacked(parts["qzeros"], bits).T.int() + less
+    def check(zero: "torch.Tensor", name: str) -> None:
         # Those of symmetric groups are in the middle, and elsewhere all one off only if the other version stored them.
-        off = zero != middle if config.get("sym") else (zero == middle + 2 * less - 1) & (zero == zero[0, 0]).all()
+        off = zero != middle if sym else (zero == middle + 2 * less - 1) & (zero == zero[0, 0]).all()
         if bool(off.any()):
-            said = f"sym {config.get('sym')}, checkpoint_format {version}, which stores them {GPTQ_STORED[version]}"
+            stores = f"checkpoint_format {version}, which stores them {'less one' if less else 'as they are'}"
             raise LabError(
-                f"{name}: a zero point is {int(zero[off][0])}, but {place} says {said}",
+                f"{name}: a zero point is {int(zero[off][0])}, but {found.place} says sym {sym}, {stores}",
                 "correct there what the tool that wrote the file did not do",
             )
         if int(zero.max()) == 2 * middle:
             raise LabError(f"{name}: a zero point is {2 * middle}, beyond {bits} bits: libraries differ on it", USE)
-        return _unpacked(parts["qweight"].T, bits), parts["scales"].T, zero
 
-    scales = found.scales("scales")
-    return Quantization(
-        format=Format(f"int{bits}", found.divided(group), zeros=True, half=scales == ("F16",)),
-        group=group,
-        shapes=shapes,
-        dtypes={"qweight": ("I32",), "qzeros": ("I32",), "scales": scales, "g_idx": ("I32",)},
-        numbers=numbers,
-        keeps=_not_chosen(found),
-        unused=NOTHING,
-        reading=found.text,
+    return found.quantization(
+        f"int{bits}",
+        group,
+        Part("qweight", WORDS, turned=True, packed=1),
+        Part("scales", (), turned=True),
+        zeros=Part("qzeros", WORDS, turned=True, packed=0),
+        less=less,
+        besides=("g_idx",),
+        check=check,
     )
 
 
 def _awq(found: Found) -> Quantization:
-    """4-bit integers packed along the rows, eight of which are in a word in the order AWQ_ORDER."""
-    of_weights = ("bits", "group_size", "zero_point", "version", "format", "modules_to_not_convert", "desc_act", "sym")
-    check_keys(found.place, found.config, LOADING, CALIBRATION, of_weights)
-    group = found.group()
-    found.only("bits", 4)
-    found.only("zero_point", True, default=True)
-    found.only("desc_act", False, default=False)
-    if found.config.get("backend") == "llm-awq" or found.spelled("version", "format", "gemm") != "gemm":
-        what = ", ".join(f"{key} {short(found.config.get(key))}" for key in ("version", "format", "backend"))
-        raise LabError(f"{found.place}: {what}, and only the layout of version gemm is read", USE)
-
-    def shapes(rows: int, columns: int) -> Shapes:
-        groups = -(-columns // (group or columns))
-        return {"qweight": (columns, rows // 8), "qzeros": (groups, rows // 8), "scales": (groups, rows)}
-
-    def ordered(words: "torch.Tensor") -> "torch.Tensor":
-        nibbles = _unpacked(words, 4).view(len(words), -1, 8)
-        return nibbles[:, :, [AWQ_ORDER.index(i) for i in range(8)]].reshape(len(words), -1).T
-
-    scales = found.scales("scales")
-    return Quantization(
-        format=Format("int4", found.divided(group), zeros=True, half=scales == ("F16",)),
-        group=group,
-        shapes=shapes,
-        dtypes={"qweight": ("I32",), "qzeros": ("I32",), "scales": scales},
-        numbers=lambda parts, name: (ordered(parts["qweight"]), parts["scales"].T, ordered(parts["qzeros"]).int()),
-        keeps=found.not_converted("modules_to_not_convert"),
-        unused=NOTHING,
-        reading=found.text,
+    """4-bit integers packed along the rows."""
+    if found.config.get("backend") == "llm-awq":
+        raise LabError(f"{found.place}: backend 'llm-awq', and only the layout of version gemm is read", USE)
+    found.check(
+        LOADING | CALIBRATION | CHOSEN | SIZES | {"sym"},
+        method=("awq",),
+        bits=(4,),
+        zero_point=(True,),
+        desc_act=(False,),
+    )
+    found.version("gemm", keys=("version", "format"))
+    numbers = Part("qweight", WORDS, turned=True, packed=0, mixed=True)
+    return found.quantization(
+        "int4", found.group(), numbers, Part("scales", (), turned=True), zeros=replace(numbers, name="qzeros")
     )
 
 
 def _compressed(found: Found) -> Quantization:
     """Integers packed along the columns with half of their range added, int8 as it is, or e4m3."""
-    dense = ("sparsity_config",) if _format(found.config.get("sparsity_config")) == "dense" else ()
-    check_keys(
-        found.place, found.config, LOADING, STATUS, dense, ("config_groups", "format", "ignore", "kv_cache_scheme")
-    )
+    sparsity = found.config.get("sparsity_config")
+    dense = isinstance(sparsity, Mapping) and sparsity.get("format") == "dense"
+    keys = {"config_groups", "format", "kv_cache_scheme", *(["sparsity_config"] if dense else [])}
+    found.check(LOADING | CHOSEN | STATUS | keys, method=("compressed-tensors",))
     groups = found.config.get("config_groups")
     if not isinstance(groups, Mapping) or len(groups) != 1:
         raise LabError(f"{found.place}: config_groups is {short(groups)}, not one group for all matrices", USE)
     group = found.below("config_groups", *groups.values())
-    check_keys(group.place, group.config, ("targets", "weights", "format"), ACTIVATIONS)
-    group.only("targets", ["Linear"])
+    group.check({"targets", "weights", "format", *ACTIVATIONS})
+    if group.config.get("targets") != ["Linear"]:
+        raise LabError(f"{group.place}: targets is {short(group.config.get('targets'))}, not all matrices", USE)
     for scheme in (*(group.config.get(key) for key in ACTIVATIONS), found.config.get("kv_cache_scheme")):
         if scheme is not None:
-            of_inputs = found.below("a scheme of activations", scheme)
-            check_keys(of_inputs.place, of_inputs.config, ARGUMENTS)
+            found.below("a scheme of activations", scheme).check(ARGUMENTS)
     layout, given = group.config.get("format"), found.config.get("format")
     if layout is not None and given not in (layout, "mixed-precision"):
         raise LabError(f"{found.place}: format is {short(given)}, and its group's is {short(layout)}", USE)
-    return _of_scheme(found, group.below("weights", group.config.get("weights")), given if layout is None else layout)
+    return _of_scheme(group.below("weights", group.config.get("weights")), given if layout is None else layout)
 
 
-def _of_scheme(found: Found, weights: Found, layout: Any) -> Quantization:
-    """Layout of the matrices that `weights` describes. layout: the name of its format in compressed-tensors."""
-    place, given = weights.place, weights.config
-    check_keys(place, given, ARGUMENTS)
-    kind, strategy = given.get("type"), given.get("strategy")
-    known = {"pack-quantized": ("int",), "int-quantized": ("int",), "float-quantized": ("float",)}
-    if kind not in (known | {"naive-quantized": ("int", "float")}).get(str(layout), ()) or strategy not in STRATEGIES:
+def _of_scheme(found: Found, layout: Any) -> Quantization:
+    """Layout of the matrices that `found` describes. layout: the name of its format in compressed-tensors."""
+    config = found.config
+    kind, strategy, symmetric = config.get("type"), config.get("strategy"), config.get("symmetric", True)
+    numbers = FORMATS.get(str(layout), {}).get(str(kind))
+    if numbers is None or strategy not in ("group", "channel"):
         what = f"format {short(layout)}, type {short(kind)}, strategy {short(strategy)}"
-        raise LabError(f"{place}: {what}", "give int or float weights by channel or group, or use a bf16 checkpoint")
-    if kind == "float":
-        weights.only("num_bits", 8)
-    weights.only("dynamic", False, default=False)
-    weights.only("block_structure", None)
-    weights.only("symmetric", True, False, default=True)
-    weights.only("actorder", None, False, "static", "weight")  # others permute columns
-    bits, size = weights.bits("num_bits"), weights.group(-1)
-    if (strategy == "group") != (size > 0):
-        raise LabError(f"{place}: strategy is {strategy}, and group_size {short(given.get('group_size'))}", USE)
-    packed, zeros, each = layout == "pack-quantized", not given.get("symmetric", True), 32 // bits
-    if not packed:
-        weights.only("symmetric", True, default=True)
-    half = 2 ** (bits - 1)
-
-    def shapes(rows: int, columns: int) -> Shapes:
-        scale = {"weight_scale": (rows, -(-columns // (size or columns)))}
-        if not packed:
-            return {"weight": (rows, columns), **scale}
-        zero = {"weight_zero_point": (rows // each, scale["weight_scale"][1])} if zeros else {}
-        return {"weight_packed": (rows, columns // each), "weight_shape": (2,), **scale, **zero}
-
-    def numbers(parts: Parts, name: str) -> Numbers:
-        import torch
-
-        scale = parts["weight_scale"]
-        zero = torch.zeros(scale.shape, dtype=torch.int32)
-        if packed:
-            weight, stored = _unpacked(parts["weight_packed"], bits), parts["weight_shape"].tolist()
-            if stored != [*weight.shape]:
-                raise LabError(f"{name}: weight_shape is {stored}, and weight_packed has {[*weight.shape]}", AGAIN)
-            if zeros:
-                zero = _unpacked(parts["weight_zero_point"].T, bits).T.int()
-            return weight, scale, zero
-        weight = parts["weight"]
-        if kind == "float":
-            return weight.view(torch.uint8), scale, zero
-        if int(weight.min()) < -half or int(weight.max()) >= half:
-            raise LabError(
-                f"{name}: numbers from {weight.min()} to {weight.max()}, but {place} has num_bits {bits}", USE
-            )
-        return (weight.int() + half).byte(), scale, zero
-
-    scales, number = found.scales("weight_scale"), ("I32",) if packed else ("F8_E4M3",) if kind == "float" else ("I8",)
-    return Quantization(
-        format=Format("fp8" if kind == "float" else f"int{bits}", found.divided(size), zeros, scales == ("F16",)),
-        group=size,
-        shapes=shapes,
-        dtypes={
-            "weight_packed" if packed else "weight": number,
-            "weight_shape": ("I64", "I32"),
-            "weight_scale": scales,
-            "weight_zero_point": ("I32",),
-        },
-        numbers=numbers,
-        keeps=_ignored(found),
-        unused=f"{INPUTS}|{OF_CACHE}",
-        reading=found.text,
+        remedy = "give int or float weights by channel or group, or use a bf16 checkpoint"
+        raise LabError(f"{found.place}: {what}", remedy)
+    found.check(
+        ARGUMENTS,
+        dynamic=(False,),
+        block_structure=(None,),
+        symmetric=(True, False) if numbers is PACKED else (True,),
+        actorder=(None, False, "static", "weight"),  # others permute columns
+        **({"num_bits": (8,)} if kind == "float" else {}),
+    )
+    bits, group = found.bits("num_bits"), found.group(-1)
+    if (strategy == "group") != (group > 0):
+        raise LabError(f"{found.place}: strategy is {strategy}, and group_size {short(config.get('group_size'))}", USE)
+    return found.quantization(
+        "fp8" if kind == "float" else f"int{bits}",
+        group,
+        numbers,
+        Part("weight_scale", ()),
+        zeros=None if symmetric else Part("weight_zero_point", WORDS, packed=0),
+        besides=("weight_shape",) if numbers is PACKED else (),
     )
 
 
-def _format(config: Any) -> Any:
-    return config.get("format") if isinstance(config, Mapping) else None
-
-
-def _not_chosen(found: Found) -> Callable[[str], bool]:
-    """True for the name of a matrix that a list of those to quantize leaves out."""
-    key = "modules_in_block_to_quantize"
-    blocks = found.config.get(key)
-    if isinstance(blocks, list) and all(isinstance(block, list) for block in blocks):
-        blocks = [one for block in blocks for one in block]
-    ends = tuple(replace(found, config={key: blocks}).names(key))
-    return lambda module: bool(ends) and not module.endswith(ends)
-
-
-def _ignored(found: Found) -> Callable[[str], bool]:
-    """True for the name of a module that `ignore` leaves in bf16: itself, its class, or a pattern after `re:`."""
-    listed = found.names("ignore")
-    pattern = found.pattern("ignore", [one.removeprefix("re:") for one in listed if one.startswith("re:")])
-    return lambda module: bool(pattern.match(module)) or module in listed or "Linear" in listed
-
-
-def _unpacked(words: "torch.Tensor", bits: int) -> "torch.Tensor":
-    """uint8 numbers [rows, columns] of int32 words [rows, columns * bits / 32], the lowest bits first."""
-    import torch
-
-    content = words.contiguous().view(torch.uint8)
-    return content if bits == 8 else torch.stack((content & 15, content >> 4), dim=2).view(len(words), -1)
+METHODS: Mapping[str, Callable[[Found], Quantization]] = {
+    "fp8": _fp8,
+    "gptq": _gptq,
+    "awq": _awq,
+    "compressed-tensors": _compressed,
+}

@@ -43,13 +43,11 @@ def read_rope(text: str) -> Scaling:
         found = Scaling(*map(float, spelled.groups())) if spelled else None
     except ValueError:
         found = None
-    if found is None:
-        remedy = f"give {DEFAULT}, or {LLAMA3}:FACTOR:LOW:HIGH:POSITIONS, such as {LLAMA3}:32:1:4:8192"
-        raise LabError(f"rope {text!r} is not known", remedy)
-    sensible = 1 <= found.factor < math.inf and 0 < found.low < found.high < math.inf and 1 <= found.positions < 2**31
-    if not sensible:
-        remedy = "give a factor of at least 1, 0 < LOW < HIGH, and the positions of the training"
-        raise LabError(f"rope {text!r} has no meaning", remedy)
-    if str(found) != text:
-        raise LabError(f"rope {text!r} is spelled otherwise", f"write {found}")
+    sensible = found and 1 <= found.factor < math.inf and 0 < found.low < found.high < math.inf
+    if not found or not sensible or not 1 <= found.positions < 2**31 or str(found) != text:
+        raise LabError(
+            f"rope {text!r} is not known",
+            f"give {DEFAULT}, or {LLAMA3}:FACTOR:LOW:HIGH:POSITIONS, such as {LLAMA3}:32:1:4:8192, with a factor of at "
+            "least 1, 0 < LOW < HIGH and the positions of the training",
+        )
     return found

@@ -52,11 +52,6 @@ class Model:
                     f"model {self.name}: model.{field} is {getattr(self, field)}",
                     f"give an integer from 1 to {LARGEST}",
                 )
-        if self.query + 2 * self.kv > LARGEST:
-            raise LabError(
-                f"model {self.name}: {self.query + 2 * self.kv} rows of q, k and v, more than {LARGEST}",
-                "give fewer heads, or a smaller model.head_dim",
-            )
         # A row of any weight matrix starts on a 16-byte boundary, so that 128-bit loads are legal everywhere.
         for field in ("hidden", "intermediate", "head_dim"):
             if getattr(self, field) % 8:

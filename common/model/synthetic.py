@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from common.cache.weight_files import BLOCK
-from common.errors import LabError
 from common.model.layout import Layout
 from common.model.slot import Slot
 
@@ -32,12 +31,9 @@ def pieces(layout: Layout, seed: int) -> "Iterator[tuple[int, torch.Tensor]]":
     deviation of about 4: with flatter attention every step would choose the same token, which would hide a stale one.
     Only exactly rounded operations follow the raw random words (NumPy fixes SFC64's stream), so the bits do not depend
     on the machine's vector width or the libraries' versions.
-    Raises LabError for a negative seed.
     """
     import torch
 
-    if seed < 0:
-        raise LabError(f"the seed of synthetic weights is {seed}", "give an integer from 0 up")
     words = np.random.SFC64(seed)
     for slot, mean, largest in _parts(layout):
         for start in range(0, slot.size, BLOCK):

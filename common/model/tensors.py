@@ -3,14 +3,13 @@
 import math
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.cache.weight_files import BLOCK, file_sha
+from common.cache.weight_files import BLOCK
 from common.errors import LabError
 from common.model.checkpoint import AGAIN, DTYPES, Checkpoint, open_safetensors
 from common.model.layout import Layout
-from common.model.quantization import NOTHING, USE, Quantization
+from common.model.quantization import USE, Quantization
 from common.model.slot import Slot
 
 if TYPE_CHECKING:
@@ -19,21 +18,12 @@ if TYPE_CHECKING:
 Slots = Iterable[tuple[str, Slot]]  # places of tensors by their Hugging Face names
 BIAS, HEAD = "bias", "lm_head.weight"
 LAYERS = r"(model\.)?layers\.\d+\."
-# Buffers that old converters stored, by their dimensions; every loader makes them anew.
-BUFFERS = {
-    re.compile(rf"(model\.|{LAYERS}self_attn\.)?rotary_emb\.(inv_freq|(cos|sin)_cached)"): (1, 2, 4),
-    re.compile(rf"{LAYERS}(self_)?attn\.bias"): (4,),  # the causal mask
-    re.compile(rf"{LAYERS}(self_)?attn\.masked_bias"): (0, 1),
-}
-
-
-def check_downloads(checkpoint: Checkpoint, cache_dir: Path) -> None:
-    """Raise LabError for a damaged file of the hub's cache, where a large file is named by its sha256."""
-    for file in checkpoint.files:
-        blob = file.resolve()
-        named = file.is_symlink() and re.fullmatch("[0-9a-f]{64}", blob.name)
-        if named and file_sha(blob, cache_dir) != blob.name:
-            raise LabError(f"{file} is damaged: its sha256 is not {blob.name}", f"remove {blob} and start again")
+# Tensors of quantized checkpoints for activations, which stay fp32 here, and for a cache in fp8, which is kv_format=.
+UNUSED = re.compile(rf"{LAYERS}(mlp|self_attn)\.(\w+_proj\.(input|output)_(scale|zero_point)|[qkv]_(scale|zero_point))")
+# Buffers that old converters stored: every loader makes them anew.
+BUFFERS = re.compile(
+    rf"(model\.|{LAYERS}self_attn\.)?rotary_emb\.(inv_freq|(cos|sin)_cached)|{LAYERS}(self_)?attn\.(masked_)?bias"
+)
 
 
 def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantization: Quantization | None) -> None:
@@ -42,11 +32,15 @@ def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantiza
     for name, slot in slots:
         quantized = quantization if slot.format.scaled else None
         if quantized:
-            _check_converted(checkpoint, name, quantized)
+            if (entry := checkpoint.tensors.get(name)) and entry.dtype in DTYPES:
+                raise LabError(
+                    f"{checkpoint.folder} leaves {name} in {entry.dtype}: kernels have one format for all layers",
+                    f"{USE}; or quantize this matrix, too",
+                )
             spare.add(_part(name, BIAS))  # AutoGPTQ gives every matrix one; `read_tensors` reads it
-        shapes = quantized.shapes(*slot.shape) if quantized else {name.rpartition(".")[2]: slot.shape}
-        for part, shape in shapes.items():
-            tensor, dtypes = _part(name, part), quantized.dtypes[part] if quantized else DTYPES
+        parts = quantized.shapes(*slot.shape) if quantized else {name.rpartition(".")[2]: (slot.shape, DTYPES)}
+        for part, (shape, dtypes) in parts.items():
+            tensor = _part(name, part)
             entry = checkpoint.tensors.get(tensor)
             if entry is None:
                 raise _lacking(checkpoint, tensor, name)
@@ -56,11 +50,10 @@ def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantiza
                 raise LabError(cause, f"give one with {' or '.join(dtypes)}" if quantized else plain)
             _check_shape(tensor, entry.shape, shape, checkpoint)
             known.add(tensor)
-    unused = re.compile(f"{LAYERS}(mlp|self_attn)\\.({quantization.unused})" if quantization else NOTHING)
     extra = {
         name
         for name in checkpoint.tensors.keys() - known - spare
-        if not unused.fullmatch(name) and not _is_buffer(name, len(checkpoint.tensors[name].shape))
+        if not BUFFERS.fullmatch(name) and not (quantization and UNUSED.fullmatch(name))
     }
     if layout.model.tied and HEAD in extra:
         # Published tied checkpoints carry a copy of the embedding; `read_tensors` compares them.
@@ -73,36 +66,13 @@ def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantiza
         )
 
 
-def _check_converted(checkpoint: Checkpoint, name: str, quantization: Quantization) -> None:
-    """Raise LabError for a matrix that is not quantized while others are, or against the configuration."""
-    module = name.removesuffix(".weight")
-    entry = checkpoint.tensors.get(name)
-    if entry is not None and entry.dtype in DTYPES:
-        raise LabError(
-            f"{checkpoint.folder} leaves {module} in {entry.dtype}, and the kernels have one format for all layers",
-            f"{USE}; or quantize this matrix, too",
-        )
-    if quantization.keeps(module):
-        raise LabError(
-            f"{checkpoint.config} says that {module} is not quantized, but its tensors are", "correct its list of those"
-        )
-
-
 def _lacking(checkpoint: Checkpoint, tensor: str, name: str) -> LabError:
     """The error for a tensor that is not there. name: of the weight that it is, or a part of it."""
     others = sorted(each for each in checkpoint.tensors if each.startswith(name.removesuffix("weight")))
-    if name == HEAD and others:
-        return LabError(f"{checkpoint.folder} has a quantized head, {others[0]}, and bf16 ones are read", USE)
-    hint = "; or set tie_word_embeddings if the head is the embedding" if name == HEAD else ""
-    if others and not hint:
-        return LabError(
-            f"{checkpoint.folder} lacks tensor {tensor} and has {others[0]}", "correct quantization_config, or " + AGAIN
-        )
-    return LabError(f"{checkpoint.folder} lacks tensor {tensor}", AGAIN + hint)
-
-
-def _is_buffer(name: str, dimensions: int) -> bool:
-    return any(pattern.fullmatch(name) and dimensions in known for pattern, known in BUFFERS.items())
+    has = f" and has {others[0]}" if others else ""
+    of_head = "; or set tie_word_embeddings if the head is the embedding" if name == HEAD else ""
+    config = "; or correct quantization_config" if others else of_head
+    return LabError(f"{checkpoint.folder} lacks tensor {tensor}{has}", AGAIN + config)
 
 
 def _part(name: str, part: str) -> str:
@@ -158,10 +128,5 @@ def _not_finite(
     import torch
 
     first = int(torch.isfinite(rounded).logical_not().nonzero()[0])
-    value = float(block[first])
     index = [int(i) for i in torch.unravel_index(torch.tensor(start + first), shape)]
-    if torch.isfinite(block[first]):
-        return LabError(
-            f"tensor {name} is {value:.9g} at {index}, beyond bf16", "the kernels read bf16; rescale the model"
-        )
-    return LabError(f"tensor {name} is {value} at {index}", AGAIN)
+    return LabError(f"tensor {name} is {float(block[first]):.9g} at {index}, which bf16 cannot hold", AGAIN)

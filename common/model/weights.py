@@ -2,25 +2,22 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.cache.sources import sources_sha
-from common.cache.weight_files import content_sha, mapped
+from common.cache.weight_files import BLOCK, content_sha, mapped
 from common.errors import LabError
 from common.model import synthetic
 from common.model.checkpoint import Checkpoint, find
-from common.model.gptq import Calibration
-from common.model.hf_config import KEYS, read_json, read_model
+from common.model.hf_config import read_json, read_model
 from common.model.layout import Layout
 from common.model.quantized_layouts import read_quantization
-from common.model.recoded import calibrated, pieces, plain
 from common.model.shapes import Model
 from common.model.slot import Slot
-from common.model.tensors import check_downloads, check_headers, read_tensors
+from common.model.tensors import check_headers, read_tensors
 
 if TYPE_CHECKING:  # and at its use: a run only names synthetic weights; its workers pack them
     import torch
@@ -36,7 +33,7 @@ class PackedWeights:
 
     sha     sha256 of the source's content: of the .safetensors file itself, as sha256sum prints it; of the shards'
             hashes joined in the order of their names; or of the recipe of synthetic weights. Of that hash and the
-            `quantization_config`, which says what the bytes mean; and of the calibration's, if one chose numbers.
+            `quantization_config`, which says what the bytes mean.
     source  their origin for messages: a path, or "synthetic version 1 seed 0".
     folder  the checkpoint's folder, which may hold a tokenizer; None for synthetic weights.
     pack    maps the packed file, and writes it first if it is missing.
@@ -63,7 +60,6 @@ def load(
     cache_dir: Path,
     seed: int = 0,
     formats: Formats | None = None,
-    calibrate: "Callable[[Model, Layout, PackedWeights], Calibration] | None" = None,
 ) -> tuple[Model, Layout, PackedWeights]:
     """The model, its layout and its weights.
 
@@ -73,11 +69,11 @@ def load(
     cache_dir: folder of packed weights, one file for each content and layout; safe to delete. fp16 and fp32
     weights are rounded to bf16, to nearest even, once, when packed; then to the nearest numbers of a format below it.
     formats: of the layers' matrices, None as they are stored, of the LM head, and of the KV cache; None: those of
-    `model`, and without one as they are stored. calibrate: of the weights as they are stored, for a format with `gptq`.
+    `model`, and without one as they are stored.
     Raises LabError for any fault of the checkpoint, for another format than that of one that is quantized, and if the
     cache cannot be written; with synthetic weights the latter at their first use.
     """
-    stored, layout, packed = _load_stored(spec, model and plain(model), positions, cache_dir, seed)
+    stored, layout, packed = _load_stored(spec, model and model.in_formats(), positions, cache_dir, seed)
     form, head, kv = formats or ((model.format, model.head_format, model.kv_format) if model else (None, PLAIN, PLAIN))
     if stored.format not in (PLAIN, form or stored.format):
         raise LabError(f"{packed.source} has weights in {stored.format}, not {form}", "leave format= out")
@@ -86,20 +82,12 @@ def load(
     target.check_memory()
     if (found.format, found.head_format) == (stored.format, stored.head_format):
         return found, target, packed
-    chosen = any(each.gptq for each in found.formats)
-    if chosen and not calibrate:
-        raise LabError(f"{found.name} is calibrated, and there is nothing to calibrate with", "leave gptq out")
-    calibration = calibrate(stored, layout, packed) if calibrate and chosen else None
-    sha, constants = packed.sha, replace(stored, name="", positions=1)  # they decide the inputs of matrices, too
-    sha = _sha(f"{sha} calibration {calibration.sha} {constants}") if calibration else sha
-    file = _file(cache_dir, sha, target, calibration.code if calibration else "")
+    file = _file(cache_dir, packed.sha, target)
 
     def pack() -> "torch.Tensor":
-        better = calibrated(packed.flat, layout, target, calibration) if calibration else ()
-        parts = chain(pieces(packed.flat, layout, target), better)
-        return mapped(file, target.weights_size, parts)
+        return mapped(file, target.weights_size, pieces(packed.flat, layout, target))
 
-    return found, target, replace(packed, sha=sha, pack=pack)
+    return found, target, replace(packed, pack=pack)
 
 
 def _load_stored(
@@ -127,7 +115,6 @@ def _load_stored(
         check_headers(checkpoint, layout, hf_slots(layout), quantization)
         layout.check_memory()
         source, folder = str(checkpoint.folder if len(checkpoint.files) > 1 else checkpoint.files[0]), checkpoint.folder
-        check_downloads(checkpoint, cache_dir)
         sha = content_sha(checkpoint.files, cache_dir)
         sha = _sha(f"{sha} read as {quantization.reading}") if quantization else sha
         parts = partial(read_tensors, checkpoint, layout, hf_slots(layout), quantization)
@@ -136,6 +123,31 @@ def _load_stored(
     if folder:
         packed.flat  # noqa: B018  raises LabError for NaN and Inf
     return model, layout, packed
+
+
+def recoded(weights: "torch.Tensor", layout: Layout, target: Layout) -> "torch.Tensor":
+    """`weights` (flat, of `layout`) as flat weights of `target`, of the same shapes: bf16, [its weights_size]."""
+    import torch
+
+    flat = torch.zeros(target.weights_size, dtype=torch.bfloat16)
+    for offset, piece in pieces(weights, layout, target):
+        flat[offset : offset + len(piece)] = piece
+    return flat
+
+
+def pieces(weights: "torch.Tensor", layout: Layout, target: Layout) -> "Iterator[tuple[int, torch.Tensor]]":
+    """Yield (offset in flat weights of `target`, bf16 [n]) of every tensor, some rows at a time; as in `recoded`."""
+    for name, layer in target.tensors():
+        before, after = layout.weight(name, layer), target.weight(name, layer)
+        if before.format == after.format:  # bit by bit: numbers and scales are not made anew
+            yield after.offset, weights[before.offset : before.offset + before.size]
+            continue
+        rows, columns = before.shape
+        some = max(1, BLOCK // columns)
+        for begin in range(0, rows, some):
+            count = min(some, rows - begin)
+            encoded = after.format.encode(before.rows(begin, count).of(weights))
+            yield after.rows(begin, count).offset, encoded.reshape(-1)
 
 
 def hf_slots(layout: Layout) -> Iterator[tuple[str, Slot]]:
@@ -173,22 +185,19 @@ def hf_slots(layout: Layout) -> Iterator[tuple[str, Slot]]:
 
 def _agree(wanted: Model | None, found: Model, checkpoint: Checkpoint) -> Model:
     """`wanted` with the positions of `found`; `found` if `wanted` is None. Raises LabError if their shapes differ."""
-    if wanted is None:
-        return found
-    for field in fields(Model):
-        want, got = getattr(wanted, field.name), getattr(found, field.name)
-        if field.name not in ("name", "positions", "format", "head_format", "kv_format") and want != got:
-            raise LabError(
-                f"model {wanted.name} has {field.name} {want}, but {checkpoint.config} says "
-                f"{KEYS.get(field.name, field.name)} {got}",
-                "give model=auto, which takes the shapes from config.json, or the checkpoint of that model",
-            )
-    return replace(wanted, positions=found.positions)
+    own = replace(wanted or found, positions=found.positions)
+    differ = [name for name, value in vars(found).items() if name != "name" and getattr(own, name) != value]
+    if differ:
+        raise LabError(
+            f"model {own.name} and {checkpoint.config} differ in {', '.join(differ)}",
+            "give model=auto, which takes the shapes from config.json, or the checkpoint of that model",
+        )
+    return own
 
 
-def _file(cache_dir: Path, sha: str, layout: Layout, code: str = "") -> Path:
+def _file(cache_dir: Path, sha: str, layout: Layout) -> Path:
     """The packed file of weights: what they are, where they go, and the code that takes them there."""
-    return cache_dir / f"{_sha(f'{sources_sha(SOURCES)} {code} {sha} {_shapes(layout)}')}.bf16"
+    return cache_dir / f"{_sha(f'{sources_sha(SOURCES)} {sha} {_shapes(layout)}')}.bf16"
 
 
 def _shapes(layout: Layout) -> str:

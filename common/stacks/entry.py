@@ -11,12 +11,14 @@ from yaml import YAMLError
 
 from common.errors import LabError
 from common.json_values import from_json
-from common.model.scratch import Scratch, read_scratch
-from common.stacks.header import read_header
+from common.model.expressions import SHAPES, Scratch, check
 from common.stacks.knobs import KINDS, SETS, WARP, Knob
 from common.stacks.variant import LAUNCHES, SELECTS, NamedStack, Selection, Variant
 
+IDEA = re.compile(r"// Idea +(\S.*(?:\n//\s{2,}.+)*)")  # a sentence, which may go on in indented lines
 MENTIONS = ("parent", "variants", "excludes", "requires", "outside")  # lists of names of variants
+REGION_NAMES = (*SHAPES, "max_blocks", "taps")  # in the shape of a region; taps: elements of all layers' taps
+TAKEN = ("layers", "rope", "partial", "workspace", "seen", "trace", *STAGES)  # names in scratch
 T = TypeVar("T", Variant, NamedStack, Selection)
 
 
@@ -58,14 +60,21 @@ class Entry:
         return found
 
     def variant(self, known: Collection[str], keys: Collection[str]) -> Variant:
-        header, knobs, scratch = read_header(self.source), self.knobs(keys), self.scratch()
-        made = {"name": self.path.stem, "file": self.source, **header, "knobs": (), "scratch": scratch}
+        source = "/".join(self.source.parts[-2:])
+        try:
+            text = self.source.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise LabError(f"{source} cannot be read: {error}", "restore the file") from error
+        if not (idea := IDEA.match(text)):
+            raise LabError(f"{source} does not begin with `// Idea`", "say it there, as variants/baseline.cu does")
+        said, knobs, scratch = re.sub(r"\n//\s+", " ", idea[1]), self.knobs(keys), self.scratch()
+        made = {"name": self.path.stem, "file": self.source, "idea": said, "knobs": (), "scratch": scratch}
         variant = replace(self.read(Variant, known, **made), knobs=knobs)
         if variant.launch not in LAUNCHES:
             raise self.wrong(f"says launch: {variant.launch}", f"choose from {', '.join(LAUNCHES)}")
-        if not re.search(rf"\bstruct {variant.mixin}\b", self.source.read_text(encoding="utf-8")):
-            cause = f"variants/{variant.name}.cu has no struct {variant.mixin}"
-            raise LabError(cause, "name its struct so, or the two files as the struct")
+        if not re.search(rf"\bstruct {variant.mixin}\b", text):
+            remedy = "name its struct so, or the two files as the struct"
+            raise LabError(f"{source} has no struct {variant.mixin}", remedy)
         return variant
 
     def stack(self, known: Collection[str]) -> NamedStack:
@@ -75,11 +84,6 @@ class Entry:
         selection = self.read(Selection, known, name=self.path.stem)
         if selection.selects not in SELECTS:
             raise self.wrong(f"says selects: {selection.selects}", f"choose from {', '.join(SELECTS)}")
-        if (selection.selects in ("best", "steps")) != bool(selection.default):
-            remedy = "name a variant or a stack, with selects: best and selects: steps only"
-            raise self.wrong(f"says default: {selection.default}", remedy)
-        if selection.default not in ("", *known):
-            raise self.wrong(f"names {selection.default}", f"known: {', '.join(sorted(known))}")
         return selection
 
     def section(self, key: str) -> dict[str, Any]:
@@ -90,10 +94,22 @@ class Entry:
         return value
 
     def scratch(self) -> Scratch:
-        try:
-            return read_scratch(self.section("scratch"))
-        except LabError as error:
-            raise self.wrong(error.cause, error.remedy) from None
+        """Regions of scratch of the variant's own: `parts: [2, layers, heads, 16, head_dim + 4]`, over REGION_NAMES.
+
+        A region has 32-bit words exchanged by flag-in-data: a reset fills them with `layout.NOT_SENT`. Its first size
+        is a number of turns, each a step of the kernel (buffers in rotation); a step leaves the next turn's words at
+        the sentinel, which validation checks. The other sizes are of one turn.
+        """
+        regions = self.section("scratch")
+        for name, shape in regions.items():
+            place = f"scratch.{name}: {shape}"
+            if not re.fullmatch("[a-z][a-z0-9_]*", name) or name in TAKEN or name.endswith("_size"):
+                raise self.wrong(f"has {place}", "give it another name, of small letters")
+            if not isinstance(shape, list) or len(shape) < 2:
+                raise self.wrong(f"has {place}", "give a list: turns, then the sizes of one turn")
+            for size in shape:
+                check(str(size), REGION_NAMES, f"{self.path} has {place}")
+        return {name: tuple(map(str, shape)) for name, shape in regions.items()}
 
     def knobs(self, keys: Collection[str]) -> tuple[Knob, ...]:
         specs = self.section("knobs")

@@ -11,7 +11,6 @@ from common.model.stages import WARP
 KINDS = ("int", "choice", "ratio", "list")
 SETS = ("", "launch", "tokens_per_launch", "tokens_per_step", "blocks_per_sm")
 AUTO = "auto"  # as a value: the result of `Knob.auto` for the target GPU
-SEXAGESIMAL = 60
 
 
 @dataclass(frozen=True)
@@ -114,20 +113,10 @@ class Knob:
     def _ratio(self, value: Any, threads: int) -> dict[str, int | str]:
         warps = threads // WARP
         remedy = f"give {self.name}=P:C with P + C = {warps}, the warps of a block of {threads} threads, and C >= 1"
-        if isinstance(value, int):
-            high, low = divmod(value, SEXAGESIMAL)
-            raise LabError(
-                f"{self.name}={value} is a number, not P:C; YAML reads an unquoted {high}:{low} as {value}",
-                f'{remedy}; in YAML quote it: "{high}:{low}"',
-            )
         match = re.fullmatch(r"(\d+):(\d+)", str(value), re.ASCII)
-        if not match:
-            raise LabError(f"{self.name}={value} is not P:C", remedy)
-        producers, consumers = map(int, match.groups())
-        if consumers < 1:
-            raise LabError(f"{self.name}={value} leaves no warp to multiply", remedy)
-        if producers + consumers != warps:
-            raise LabError(f"{self.name}={value} splits {producers + consumers} warps, a block has {warps}", remedy)
+        producers, consumers = map(int, match.groups()) if match else (0, 0)
+        if consumers < 1 or producers + consumers != warps:
+            raise LabError(f"{self.name}={value} is not P:C of {warps} warps", f'{remedy}; in a yaml in quotes: "2:6"')
         return {"producers": producers, "consumers": consumers}
 
     def _list(self, value: Any) -> dict[str, int | str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -86,31 +86,42 @@ def choose_stacks(
     fastest: the stack of `variant=best`; None: the selection's default.
     Raises LabError for unknown, broken, repeated or mutually exclusive variants, and for a knob that none takes.
     """
+    selects = catalog.selections[name].selects if name in catalog.selections else ""
+    default = catalog.selections[name].default if selects else ""
     if listed is not None:
         names = check_stack(listed, catalog)
-        chosen: list[_Choice] = [("+".join(names) or BASELINE, names, without_last(names, catalog), {})]
-    elif name not in catalog.selections:
-        chosen = [_of_name(catalog, name)]
-    elif catalog.selections[name].selects == "steps":
-        whole, variants, _, values = _of_name(catalog, catalog.selections[name].default)
-        below = ((), *(steps := prefixes(variants, catalog)))
+        chosen = [NamedStack("+".join(names) or BASELINE, "", names, without_last(names, catalog))]
+    elif not selects:
+        chosen = [_named(catalog, name)]
+    elif selects == "steps":
+        whole = _named(catalog, default)
+        steps = prefixes(whole.variants, catalog)
         chosen = [
-            (whole if names == variants else "+".join(names), names, parent, values)
-            for names, parent in zip(steps, below, strict=False)
+            replace(whole, name=default if names == whole.variants else "+".join(names), variants=names, parent=parent)
+            for names, parent in zip(steps, ((), *steps), strict=False)
         ]
-    elif catalog.selections[name].selects != "best":
-        named = catalog.stacks if catalog.selections[name].selects == "catalog" else ()
-        chosen = [_of_name(catalog, one) for one in (*catalog.variants, *named, *catalog.broken)]
-    else:
+    elif selects == "best":
         best = fastest()
         if best is None:
-            default = catalog.selections[name].default
             note_once(f"variant={name}: no usable measurement on this machine; using {default}")
-        chosen = [_of_named(catalog, best) if best else _of_name(catalog, catalog.selections[name].default)]
-    _check_taken(catalog, given, [(stack_name, names) for stack_name, names, _, _ in chosen])
+        chosen = [_checked(catalog, best) if best else _named(catalog, default)]
+    else:
+        named = catalog.stacks if selects == "catalog" else ()
+        chosen = [_named(catalog, one) for one in (*catalog.variants, *named, *catalog.broken)]
+    present = {variant for stack in chosen for variant in stack.variants}
+    for knob in given:
+        takers = catalog.takers(knob)
+        if present.isdisjoint(takers):
+            stacks = ", ".join(stack.name for stack in chosen)
+            raise LabError(f"{stacks} has no knob {knob}", f"leave it out; variants that take it: {', '.join(takers)}")
     return tuple(
-        Stack(stack_name, names, parent, _constants(catalog, {*names, *parent}, {**values, **given}, threads))
-        for stack_name, names, parent, values in chosen
+        Stack(
+            one.name,
+            one.variants,
+            one.parent,
+            _constants(catalog, {*one.variants, *one.parent}, {**one.knobs, **given}, threads),
+        )
+        for one in chosen
     )
 
 
@@ -186,32 +197,21 @@ def _check_known(name: str, catalog: Catalog, *others: str) -> None:
         raise unknown("variant", name, [*catalog.variants, *others])
 
 
-_Choice = tuple[str, tuple[str, ...], tuple[str, ...], Mapping[str, Any]]  # name, variants, parent, knob values
-
-
-def _of_name(catalog: Catalog, name: str) -> _Choice:
+def _named(catalog: Catalog, name: str) -> NamedStack:
+    """The stack of a name: a variant on top of its parent, or a named stack."""
     if named := catalog.stacks.get(name) or catalog.tuned.get(name):
-        return _of_named(catalog, named)
+        return _checked(catalog, named)
     _check_known(name, catalog, *catalog.stacks, *catalog.tuned, *catalog.selections)
     parent = catalog.variants[name].parent
-    return name, check_stack((*parent, name), catalog), parent, {}
+    return NamedStack(name, "", check_stack((*parent, name), catalog), parent)
 
 
-def _of_named(catalog: Catalog, stack: NamedStack) -> _Choice:
+def _checked(catalog: Catalog, stack: NamedStack) -> NamedStack:
     names = check_stack(stack.variants, catalog)
     own = {knob.name for name in names for knob in catalog.variants[name].knobs}
     for key in sorted(stack.knobs.keys() - own):
         raise LabError(f"{stack.name} sets {key}, which none of its variants takes", f"known: {', '.join(sorted(own))}")
-    return stack.name, names, check_stack(stack.parent, catalog), stack.knobs
-
-
-def _check_taken(catalog: Catalog, given: Mapping[str, Any], chosen: Sequence[tuple[str, tuple[str, ...]]]) -> None:
-    present = {variant for _, names in chosen for variant in names}
-    for knob in given:
-        takers = catalog.takers(knob)
-        if present.isdisjoint(takers):
-            stacks = ", ".join(name for name, _ in chosen)
-            raise LabError(f"{stacks} has no knob {knob}", f"leave it out; variants that take it: {', '.join(takers)}")
+    return replace(stack, variants=names, parent=check_stack(stack.parent, catalog))
 
 
 def _constants(catalog: Catalog, names: set[str], values: Mapping[str, Any], threads: int) -> dict[str, Constants]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.model.scratch import Scratch
+from common.model.expressions import Scratch
 from common.stacks.knobs import Knob
 
 SELECTS = ("every", "catalog", "best", "steps")
@@ -17,8 +17,6 @@ LAUNCHES = ("cooperative", "plain", "graph", "launches", "pdl")
 class Variant:
     """One optimization: its source, its claim, and its needs.
 
-    overrides  members of the baseline (functions and constants) replaced by its struct
-    run        a command, as a user types it
     parent     the stack it is composed on and compared with, innermost first; () is the baseline
     launch     one of LAUNCHES; see `common.compile.source.Source`
     min_arch   lowest compute capability, ten times: 80 for 8.0
@@ -27,15 +25,12 @@ class Variant:
     published  the effect published by others
     excludes   variants that cannot be in the same stack; requires: variants that must be
     outside    variants that must stand before it in the stack, if they are in it
-    scratch    regions of scratch for its own words: see `common.model.scratch.read_scratch`
+    scratch    regions of scratch for its own words: see `common.stacks.entry`
     """
 
     name: str
     file: Path
     idea: str
-    hypothesis: str
-    overrides: tuple[str, ...]
-    run: str
     parent: tuple[str, ...] = ()
     knobs: tuple[Knob, ...] = ()
     launch: str = LAUNCHES[0]

@@ -19,14 +19,15 @@ from common.validate.snapshot import (
     Snapshot,
     bit_differences,
     cache_difference,
+    first_wrong,
     left_by_reset,
     padding,
     sent_too_early,
     state_difference,
     tensor_difference,
 )
-from common.validate.tolerances import ReferenceSteps, Tap, check_tolerance
-from common.validate.verdict import Mismatch, Verdict, Worst
+from common.validate.tolerances import ReferenceSteps, check_tolerance
+from common.validate.verdict import Mismatch, Tap, Verdict, Worst
 
 if TYPE_CHECKING:
     from common.devices.protocol import Session
@@ -250,30 +251,19 @@ class _KernelChecker:
                 wrong = (
                     wrong_ties(form, rows, want) if form.scaled else half_way(want) & (got != want.bfloat16().double())
                 )
-                yield from self._check_ties(tap, got, want, wrong)
+                # Only constructed values are exactly half way in float64; then fp32 is exact, too.
+                yield from first_wrong(tap, wrong, got, want, note="half way, rounds to even")
             elif seen and (self.shown is None or stage in self.shown):
                 got = seen.tap(*tap).double()
                 yield from self._check_tap(tap, got, want, (got - want).abs(), allowed[tap])
 
     def _check_tap(self, tap: Tap, got: Tensor, want: Tensor, error: Tensor, allowed: float) -> Iterator[Mismatch]:
         """Yield the first element with an error above `allowed`. got, want, error: float64 of the tap's shape."""
-        wrong = ~(error <= allowed)  # also where the error is NaN
-        if wrong.any():
-            index = tuple(wrong.nonzero()[0].tolist())
-            yield Mismatch(*tap, index, float(got[index]), float(want[index]), allowed)
+        yield from first_wrong(tap, ~(error <= allowed), got, want, allowed)  # also where the error is NaN
         largest = float(error.max())
         ratio = largest / allowed if allowed else inf if largest else 0.0
         if ratio > self.worst.ratio:
             self.worst = Worst(*tap, largest, ratio)
-
-    def _check_ties(self, tap: Tap, got: Tensor, want: Tensor, wrong: Tensor) -> Iterator[Mismatch]:
-        """Yield the first entry of `wrong`: half way between two numbers, and not rounded to the even one.
-
-        Only constructed values are exactly half way in float64; then fp32 is exact, too.
-        """
-        if wrong.any():
-            index = tuple(wrong.nonzero()[0].tolist())
-            yield Mismatch(*tap, index, float(got[index]), float(want[index]), 0.0, "half way, rounds to even")
 
     def _check_token(self, token: int, seen: Snapshot | None, reference: Taps, allowed: float) -> Iterator[Mismatch]:
         """Argmax is exact: the token must be the lowest id of the kernel's own largest logit.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from common.model.layout import NOT_SENT, Layout
 from common.model.stages import STAGES
-from common.validate.verdict import Mismatch
+from common.validate.verdict import Mismatch, Tap
 
 if TYPE_CHECKING:
     from common.devices.kv_cache import KvCache
@@ -65,15 +65,21 @@ def padding(layout: Layout) -> tuple[Tensor, Tensor]:
     return scratch.repeat(layout.tokens), state
 
 
+def first_wrong(
+    tap: Tap, wrong: Tensor, got: Tensor, want: Tensor, tolerance: float = 0.0, note: str = ""
+) -> Iterator[Mismatch]:
+    """Yield the first element of a mask `wrong`, if any. got, want: of its shape; the rest: for the Mismatch."""
+    if wrong.any():
+        index = tuple(wrong.nonzero()[0].tolist())
+        yield Mismatch(*tap, index, float(got[index]), float(want[index]), tolerance, note)
+
+
 def tensor_difference(stage: str, layer: int | None, got: Tensor, want: Tensor, note: str) -> Iterator[Mismatch]:
     """Yield the first element with different bits, if any: NaN equals the same NaN, and -0 differs from 0.
 
     got, want: one shape and one dtype of 4 bytes. stage, layer, note: for the Mismatch.
     """
-    differs = got.view(torch.int32) != want.view(torch.int32)
-    if differs.any():
-        index = tuple(differs.nonzero()[0].tolist())
-        yield Mismatch(stage, layer, index, float(got[index]), float(want[index]), 0.0, note)
+    yield from first_wrong((stage, layer), got.view(torch.int32) != want.view(torch.int32), got, want, note=note)
 
 
 def cache_difference(got: "KvCache", want: "KvCache", note: str, end: int | None = None) -> Iterator[Mismatch]:
@@ -85,11 +91,8 @@ def cache_difference(got: "KvCache", want: "KvCache", note: str, end: int | None
 def left_by_reset(seen: Snapshot, scenario: "Scenario") -> Iterator[Mismatch]:
     """Yield elements that are not NaN after a reset: an old result would hide a stage that does nothing."""
     assert seen.cache is not None
-    written = (~seen.scratch.isnan()).nonzero()
-    if len(written):
-        index = tuple(written[0].tolist())
-        note = "scratch is not NaN after a reset"
-        yield Mismatch("reset", None, index, float(seen.scratch[index]), torch.nan, 0.0, note)
+    scratch, note = seen.scratch, "scratch is not NaN after a reset"
+    yield from first_wrong(("reset", None), ~scratch.isnan(), scratch, torch.full_like(scratch, torch.nan), note=note)
     if found := seen.cache.written(scenario.position):
         yield Mismatch("reset", None, *found, 0.0, "cache is not NaN after a reset")
     if scenario.held and (found := seen.cache.difference(scenario.held, scenario.position)):

@@ -23,6 +23,7 @@ from common.model.layout import Layout
 from common.model.shapes import Model
 from common.stopwatch import part
 from common.validate.reference import Past, Reference, Taps, digest_of
+from common.validate.verdict import Tap
 
 FACTOR = 10.0
 RUNS = 4
@@ -39,8 +40,6 @@ SOURCES = (
     "common/model/*.py",
     *(f"common/validate/{name}.py" for name in ("tolerances", "reference", "scenarios", "values")),
 )
-
-Tap = tuple[str, int | None]
 
 
 def tolerances(reference: Taps, runs: Sequence[Taps]) -> dict[Tap, float]:

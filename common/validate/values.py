@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from common.model.layout import Layout
-from common.model.recoded import recoded
+from common.model.weights import recoded
 
 LARGE_VALUE = 1000.0  # factor: gives an output some hundred times larger than its neighbors
 LARGE_KEY = 256.0  # factor: gives scores of some hundreds; exp overflows fp32 unless the maximum is subtracted

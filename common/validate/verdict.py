@@ -6,6 +6,7 @@ from typing import Any
 from common.display.table import Shown
 
 PASSED = "PASSED"
+Tap = tuple[str, int | None]  # stage and layer
 
 
 @dataclass(frozen=True)

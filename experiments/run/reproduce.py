@@ -109,7 +109,6 @@ def command(row: Mapping[str, Any]) -> str:
     synthetic = row["weights"]["source"].startswith(SYNTHETIC)
     model = from_json(Model, row["model"])
     words += [f"model={model.shape}" if synthetic else "weights=PATH"]
-    words += ["calibration=FILE"] * (not synthetic and any(form.gptq for form in model.formats))
     usual = _usual(model.shape) if synthetic else row["model"]
     words += [
         f"model.{name}={value}"

@@ -21,7 +21,6 @@ from experiments.tables.progress import Progress
 
 if TYPE_CHECKING:  # these import torch
     from common.devices.protocol import Device
-    from common.model.gptq import Calibration
     from common.model.layout import Layout
     from common.model.weights import Formats, PackedWeights
     from common.validate.tolerances import ReferenceSteps
@@ -47,7 +46,7 @@ class Setup:
         where = f"validated on {device.name}{'; races on ptx' if self.config.validation.trials == 'all' else ''}; "
         self.show.note(f"{device}; {where if validates else ''}seed {self.config.seed}")
         self.show.begin(f"load weights: {self.config.weights}")
-        if self.model.large or any(form.gptq for form in self.model.formats):
+        if self.model.large:
             self.packed.flat  # noqa: B018  written once, by this process, before workers look for it
 
     @property
@@ -71,14 +70,8 @@ class Setup:
         from common.model.weights import load
 
         config = self.config
-
-        def calibrate(*stored: Any) -> "Calibration":
-            from experiments.run.calibration import calibration  # imports torch
-
-            return calibration(config, self.show, *stored)
-
         folder = config.cache / "weights"
-        return load(config.weights, config.model, config.positions, folder, config.seed, formats, calibrate)
+        return load(config.weights, config.model, config.positions, folder, config.seed, formats)
 
     @property
     def model(self) -> Model:

@@ -1,4 +1,4 @@
-"""Decoder in torch: the prefill of the lab's own KV cache, calibration, and the step of a rival.
+"""Decoder in torch: the prefill of the lab's own KV cache, and the step of a rival.
 
 Not the reference: `common/validate/reference.py` is. Both take their rotation from there; all else is written twice.
 """
@@ -59,10 +59,6 @@ class TorchDecoder:
     def layer_weights(self, layer: int) -> dict[str, Tensor]:
         return {name: self.weight(name, layer).to(self.dtype) for name in self.layout.layer_weights}
 
-    def multiply(self, x: Tensor, name: str, weights: dict[str, Tensor], bias: Tensor | None = None) -> Tensor:
-        """x [tokens, columns] times the matrix of a layer: [tokens, rows]."""
-        return linear(x, weights[name], bias)
-
     def norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return rms_norm(x, x.shape[-1:], weight, self.model.rms_eps)
 
@@ -77,7 +73,7 @@ class TorchDecoder:
         """
         m = self.model
         bias = weights["qkv_bias"] if m.qkv_bias else None
-        qkv = self.multiply(self.norm(x, weights["input_norm"]), "qkv", weights, bias).view(len(x), -1, m.head_dim)
+        qkv = linear(self.norm(x, weights["input_norm"]), weights["qkv"], bias).view(len(x), -1, m.head_dim)
         query, key, value = qkv.split((m.heads, m.kv_heads, m.kv_heads), dim=1)
         key = rotate(self.norm(key, weights["k_norm"]) if m.qk_norm else key, at.rope)
         made, form = torch.stack((key, value)).transpose(1, 2), self.entries
@@ -92,10 +88,10 @@ class TorchDecoder:
         # The other backends may round products of fp32 to TF32.
         with sdpa_kernel(SDPBackend.MATH) if self.dtype == torch.float32 else nullcontext():
             attended = scaled_dot_product_attention(grouped, keys, values, visible).view(query.shape)
-        x = x + self.multiply(attended.transpose(0, 1).reshape(len(x), -1), "o", weights)
+        x = x + linear(attended.transpose(0, 1).reshape(len(x), -1), weights["o"])
         normed = self.norm(x, weights["post_norm"])
-        gate, up = (self.multiply(normed, name, weights) for name in ("gate", "up"))
-        return x + self.multiply(silu(gate) * up, "down", weights)
+        gate, up = (linear(normed, weights[name]) for name in ("gate", "up"))
+        return x + linear(silu(gate) * up, weights["down"])
 
 
 @torch.inference_mode()

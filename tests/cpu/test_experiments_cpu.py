@@ -123,14 +123,13 @@ def test_quality_of_a_correct_kernel_is_better_than_bf16(name, run):
 
 
 def test_quality_of_formats_has_the_order_of_their_bits(run):
-    formats = "options.formats=[int8,int8/int8,int4:32,int4:32:gptq,int4]"
+    formats = "options.formats=[int8,int8/int8,int4:32,int4]"
     table = {row["variant"]: row["mean KL"] for row in run("quality", *QUICK["quality"], formats)["table"]}
     names = ("int8", "int8/int8", "int4:32")
     assert (
         0 < table[f"transformers, {names[0]}"] < table[f"transformers, {names[1]}"] < table[f"transformers, {names[2]}"]
     )
-    assert min(table["transformers, int4"], table["transformers, int4:32:gptq"]) > table["transformers, int8/int8"]
-    assert table["transformers, int4:32:gptq"] != table["transformers, int4:32"]
+    assert table["transformers, int4"] > table["transformers, int8/int8"]
 
 
 def test_engines_decode_the_same_ids(run, cpu_cache: Path, tiny: Model, seed, monkeypatch):

@@ -9,8 +9,6 @@ from sampled import sampled
 
 from common.config.resolve import model_named
 from common.model.shapes import Model
-from experiments.run.setup import Setup
-from experiments.tables.progress import Quiet
 
 pytestmark = pytest.mark.cpu
 TINY = model_named("tiny")
@@ -28,12 +26,6 @@ def in_formats(model: Model, formats: tuple[str, str]) -> Model:
 @pytest.mark.parametrize(("composed", "model", "formats"), sampled(CASES, 3), ids=str)
 def test_a_stack_decodes_weights_of_few_bits(composed, model, formats, proved):
     proved(composed, in_formats(model, formats))
-
-
-def test_a_stack_decodes_calibrated_weights(configured, proved, tmp_path, seed):
-    given = ["variant=vec128", "model=tiny", "format=int4:32:gptq", "head_format=int8:zeros:gptq", f"seed={seed}"]
-    lab = Setup(configured(*given, f"cache={tmp_path}"), Quiet())
-    proved(Composed(("vec128",)), lab.model, weights=lab.packed.flat)
 
 
 @pytest.mark.parametrize("formats", FORMATS, ids=str)

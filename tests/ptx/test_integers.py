@@ -4,12 +4,13 @@ The expected values are int64 products, without any floating point. The mean squ
 without epsilon their norm is sign times gain, and a norm can be tested together with the stage that reads it.
 """
 
+import re
 from dataclasses import replace
 
 import pytest
 import torch
 from composed import CATALOG, VARIANTS, Composed
-from parts import PARTS, build_parts
+from parts import PARTS, build_parts, header
 from sampled import sampled
 
 from common.compile.source import build
@@ -75,7 +76,9 @@ def stands_alone(composed: Composed) -> bool:
 
     Not in the mail, heads not where qkv left them, and no loader that brings the weights of a whole step.
     """
-    return not any({"receive", "query", "load"} & {*CATALOG.variants[name].overrides} for name in composed.names)
+    return not any(
+        {"receive", "query", "load"} & {*re.findall(r"\w+", header(name)["Overrides"])} for name in composed.names
+    )
 
 
 @pytest.fixture(

@@ -37,7 +37,7 @@ def model(request, tiny):
 def add(open_session, synthetic, model, tmp_path):
     """add(numbers, seed): the sums of numbers [heads][hidden] as floats, and the words that hold them."""
     (tmp_path / "part.cu").write_text('#include "common/kernel/decode.cuh"\n' + BODY)
-    part = Variant("part", tmp_path / "part.cu", idea="", hypothesis="", overrides=("step",), run="")
+    part = Variant("part", tmp_path / "part.cu", idea="")
     source = build([*(CATALOG.variants[name] for name in STACK), part], model, 64, {})
     layout = source.layout
 
