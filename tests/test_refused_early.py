@@ -135,8 +135,8 @@ def test_a_multirun_in_a_checkout_that_cannot_be_written(tmp_path, capsys):
     assert len(jobs) == 2
     assert run() == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: {root}/experiments cannot be written: Permission denied; ")
-    assert "hydra.sweep.dir=" in error
+    assert error.startswith(f"error: the command cannot go on: Permission denied, {root}/experiments; ")
+    assert "results=FILE" in error
 
 
 def test_a_position_outside_the_cache_is_refused_before_the_rows(configured):
