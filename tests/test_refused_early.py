@@ -3,9 +3,7 @@
 import os
 import re
 import shutil
-import socket
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from checkpoints import save, tensors
@@ -18,7 +16,6 @@ from common.model.checkpoint import find
 from common.model.layout import Layout
 from common.model.shapes import LARGEST
 from common.model.weights import load
-from common.record.store import Store
 from experiments import generate
 from experiments.experiment import Experiment
 from experiments.suite import formats
@@ -73,32 +70,6 @@ def test_a_pipe_in_a_checkpoint(tmp_path, seed, name):
     if name == "model.safetensors":
         with pytest.raises(LabError, match="it is no regular file"):
             find(str(folder / name))
-
-
-def _socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as bound:
-        bound.bind(str(path))
-
-
-OTHERS = {
-    "a pipe": os.mkfifo,
-    "a folder": Path.mkdir,
-    "a socket": _socket,
-    "nothing": lambda path: path.symlink_to("/dev/null"),
-    "zeros without end": lambda path: path.symlink_to("/dev/zero"),
-    "a full device": lambda path: path.symlink_to("/dev/full"),
-}
-
-
-@pytest.mark.timeout(100)
-@pytest.mark.parametrize("kind", OTHERS)
-def test_what_is_no_regular_file_holds_no_records(tmp_path, kind, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # the path of a socket is short
-    OTHERS[kind](Path("r"))
-    store = Store("r")
-    for use in (store.check, store.records, lambda: store.append({})):
-        with pytest.raises(LabError, match="r is no regular file, and rows must be read again; choose another"):
-            use()
 
 
 RUNS = ("timing=full", "archs=[sm_80]", "budget_s=5", "row_s=5", "timeout_s=9")
