@@ -88,7 +88,7 @@ def test_a_chat_answers_as_its_template_asks(talk, tmp_path, seed, monkeypatch):
     monkeypatch.setattr(
         Engine, "stream", lambda self, request, *more: requests.append(request) or stream(self, request)
     )
-    assert talk(["a"], "thinking=false", "system=barrier", "temperature=0.8", "top_k=5", "stop_strings=[end]")[0] == 0
+    assert talk(["a"], "thinking=false", "system=barrier", "temperature=0.8", "top_k=5", 'stop_strings=["end"]')[0] == 0
     want = (
         "<|im_start|>system\nbarrier<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
         "<think>\n\n</think>\n\n"
