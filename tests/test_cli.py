@@ -15,7 +15,7 @@ from experiments import __main__ as experiments
 from experiments import generate
 from experiments.tables.progress import progress
 from experiments.tables.result_table import COUNTED, ResultTable, show_result
-from experiments.tables.run_row import ArchResources, Row, Timed
+from experiments.tables.run_row import ArchResources, Row, TimedRow
 from experiments.tables.run_table import COUNTS_ONLY, show_json, show_tables
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
@@ -130,8 +130,8 @@ def test_terminal_progress_shows_step_and_detail():
 
 
 def rows(cuda: bool) -> list[Row]:
-    def timed(verdict: str) -> tuple[Timed, ...]:
-        times = (Timed(p, 1000.0 + p, (990.0 + p, 1010.0 + p), 953.2, 71.24, verdict) for p in (1, 200))
+    def timed(verdict: str) -> tuple[TimedRow, ...]:
+        times = (TimedRow(p, 1000.0 + p, (990.0 + p, 1010.0 + p), 953.2, 71.24, verdict) for p in (1, 200))
         return tuple(times) if cuda else ()
 
     facts = {arch: ArchResources(64 + i, 16 if i == 5 else 0) for i, arch in enumerate(ARCHS)}
@@ -216,8 +216,8 @@ def test_the_reason_is_printed_under_the_table():
 
 
 def test_a_table_has_only_passed_and_plausible_rows():
-    def timed(verdict: str, *marks: str) -> Timed:
-        return Timed(1, 100.0, (99.0, 101.0), 9532.0, 210.0, verdict, marks)
+    def timed(verdict: str, *marks: str) -> TimedRow:
+        return TimedRow(1, 100.0, (99.0, 101.0), 9532.0, 210.0, verdict, marks)
 
     impossible = Row("impossible", ("impossible",), "PASSED", latencies=(timed("IMPLAUSIBLE"),))
     disturbed = Row("disturbed", ("disturbed",), "PASSED", latencies=(timed("SAME", "2 other process(es) on the GPU"),))

@@ -123,7 +123,7 @@ class Section:
     def number(self, key: str) -> float:
         """A number above zero."""
         value = self.values.get(key)
-        if not _is(value, int | float) or not value > 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise self._wrong(key, value, "is not a positive number", "X")
         return float(value)
 
@@ -161,15 +161,10 @@ class Section:
         return LabError(f"{self._name(key)}={value} {fault}", f"give {self._name(key)}={example}")
 
     def _whole(self, key: str, value: Any, low: int, high: int | None) -> int:
-        if not _is(value, int) or value < low or (high is not None and value > high):
+        if isinstance(value, bool) or not isinstance(value, int) or value < low or (high is not None and value > high):
             span = f"of at least {low}" if high is None else f"in {low}..{high}"
             raise self._wrong(key, value, f"is not a whole number {span}", "N")
-        return int(value)
-
-
-def _is(value: Any, kind: Any) -> bool:
-    """True for a number of `kind`; True and False are none."""
-    return isinstance(value, kind) and not isinstance(value, bool)
+        return value
 
 
 def _origins(value: Any, name: str) -> Iterator[tuple[str, str]]:
