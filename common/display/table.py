@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -137,11 +137,15 @@ def terminal(table: Table, console: "Console | None" = None, heading: str = "") 
     for part in _parts(table.columns, widths, console.width) if table.rows else ():
         grid = Grid(header_style="bold", show_edge=False, pad_edge=False)
         for at in part:
-            number = table.columns[at].kind == NUMBER
-            justify: Literal["right", "left"] = "right" if number else "left"
-            most = widths[at] if table.columns[at].kind == NAME else None
-            sizes = {"min_width": widths[at], "max_width": most}
-            grid.add_column(Text(heads[at]), justify=justify, no_wrap=number, overflow="fold", **sizes)
+            kind, width = table.columns[at].kind, widths[at]
+            grid.add_column(
+                Text(heads[at]),
+                justify="right" if kind == NUMBER else "left",
+                no_wrap=kind == NUMBER,
+                min_width=width,
+                max_width=width if kind == NAME else None,
+                overflow="fold",
+            )
         for row in table.rows:
             grid.add_row(*(Text(cell(row[at]), row[at].style if isinstance(row[at], Cell) else "") for at in part))
         console.print(grid)
