@@ -214,7 +214,7 @@ except LabError as error:
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 500,) * 2),
     )
     printed, _ = process.communicate()
-    assert "only 500 of 100" in printed
+    assert "cannot be written: File too large" in printed
     assert store.path.read_bytes() == before
 
 

@@ -66,7 +66,7 @@ def guarded(work: Callable[[], int], debug: bool = False) -> int:
     try:
         with system_errors("the command cannot go on"):
             code = work()
-            sys.stdout.flush()
+            print(end="", flush=True)
             return code
     except LabError as error:
         return _print_error(error, debug)

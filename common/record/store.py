@@ -59,16 +59,12 @@ class Store:
             if size and os.pread(file, 1, size - 1) != b"\n":
                 line = b"\n" + line  # a crash left half a line: start a new one
             try:
-                written = os.write(file, line)
+                with open(file, "ab", closefd=False) as stream:
+                    stream.write(line)
                 os.fsync(file)
             except OSError as error:
                 os.ftruncate(file, size)
                 raise self._unwritable(error) from error
-            if written != len(line):
-                os.ftruncate(file, size)
-                raise LabError(
-                    f"{self.path}: only {written} of {len(line)} bytes of a row were written", "free space on that disk"
-                )
         return name
 
     def records(self) -> list[dict[str, Any]]:
