@@ -53,8 +53,7 @@ def test_damaged_weights_are_made_again_and_reported(tmp_path, seed, caplog, dam
     assert list(tmp_path.iterdir()) == [kept]
 
 
-def test_a_damaged_stored_hash_of_a_checkpoint_is_ignored(tmp_path, seed, monkeypatch):
-    monkeypatch.setattr("common.cache.weight_files.SETTLED", -1.0)
+def test_a_damaged_stored_hash_of_a_checkpoint_is_ignored(tmp_path, seed):
     spec = str(save(tmp_path / "ckpt", tensors(seed)))
     first = load(spec, None, None, tmp_path / "cache")[2].sha
     (memory,) = (tmp_path / "cache").glob("*.sha256")
@@ -150,9 +149,9 @@ def linked(cache: Path) -> list[Path]:
     """The objects of the executor in `cache`, and the library that they are linked to."""
     objects, link = [], Compiler.link
 
-    def noted(self: Compiler, given: list[Path], suffix: str) -> Path:
+    def noted(self: Compiler, given: list[Path]) -> Path:
         objects.extend(given)
-        return link(self, given, suffix)
+        return link(self, given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Compiler, "link", noted)

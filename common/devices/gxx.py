@@ -31,12 +31,11 @@ class Compiler:
         """First line of `g++ --version`."""
         return _version(_gxx(self._cross))
 
-    def link(self, objects: list[Path], suffix: str, *flags: str) -> Path:
-        """A shared library (suffix `.so`) or an executable (suffix `.exe`) of `objects`."""
-        target = self.cache / f"{sha(*(path.name for path in objects), *flags)}{suffix}"
-        shared = ("-shared",) if suffix == ".so" else ()
+    def link(self, objects: list[Path]) -> Path:
+        """A shared library of `objects`."""
+        target = self.cache / f"{sha(*(path.name for path in objects))}.so"
         linker = () if self._cross else _linker()
-        return self.compiled(target, [*shared, *linker, "-pthread", *flags, *map(str, objects)])
+        return self.compiled(target, ["-shared", *linker, "-pthread", *map(str, objects)])
 
     def run(self, arguments: Sequence[str], folder: str = ".") -> None:
         """Run g++ with `arguments` in `folder`."""

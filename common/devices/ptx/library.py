@@ -46,7 +46,7 @@ def library(cache: Path, note: Callable[[str], None] = lambda text: None) -> Pat
         note("g++ compiles the executor of PTX, once for this computer")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(compile_group, groups, objects))
-    return compiler.link(objects, ".so")
+    return compiler.link(objects)
 
 
 def _texts(files: Iterable[Path]) -> list[str]:
