@@ -17,7 +17,7 @@ KINDS = {
     ".sha256": "hashes",
     ".o": "kernels",
     ".so": "kernels",
-    ".exe": "kernels",  # of `make soak`
+    ".exe": "kernels",  # a tool of `make soak`
     ".cubin": "cubins",
     ".ptx": "ptx",
     ".rows": "decoded kernels",
