@@ -3,12 +3,11 @@
 import dataclasses
 import math
 import types
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-Reader = Callable[[Any], Any]
 UNIONS = (Union, types.UnionType)
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
@@ -43,91 +42,56 @@ def from_json(kind: Any, value: Any) -> Any:
     absent takes its default, and unknown fields are ignored.
     Raises KeyError for an absent field without a default, TypeError for a value of another type.
     """
-    return _reader(kind)(value)
-
-
-def _reader(kind: Any) -> Reader:
-    """`from_json` of one type."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any or origin is Literal:
-        return _as_it_is
-    if kind is Path:
-        return Path
-    if kind is float:
-        return _float
+        return value
     if origin in UNIONS:
-        return partial(_one_of, [_reader(each) for each in arguments])
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        return partial(_instance, kind)
+        return _one_of(arguments, value)
+    if dataclasses.is_dataclass(kind):
+        return _instance(kind, _checked(value, dict))
     if origin is tuple:
-        return partial(_tuple, _reader(arguments[0]))
+        return tuple(from_json(arguments[0], item) for item in _checked(value, list | tuple))
     if origin in (Mapping, dict):
-        return partial(_mapping, _reader(arguments[1]))
-    return partial(_same, kind)
+        return {name: from_json(arguments[1], item) for name, item in _checked(value, Mapping).items()}
+    if kind is float:
+        return float(value if value in NOT_FINITE else _checked(value, int | float))
+    return Path(value) if kind is Path else _checked(value, kind)
 
 
-def _instance(kind: Any, value: Any) -> Any:
-    _check(value, dict)
+def _instance(kind: Any, values: Mapping[str, Any]) -> Any:
     found = {}
-    for name, (read, needed) in _fields(kind).items():
-        if needed or name in value:
-            item = value[name]
+    for name, (hint, needed) in _fields(kind).items():
+        if needed or name in values:
+            item = values[name]
             try:
-                found[name] = read(item)
+                found[name] = from_json(hint, item)
             except TypeError as error:
                 raise TypeError(f"{name}: {error}") from None
     return kind(**found)
 
 
 @cache
-def _fields(kind: type) -> dict[str, tuple[Reader, bool]]:
-    """{field of a dataclass: (its reader, True without a default)}. Types are taken apart once: a store has millions
-    of values."""
+def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
+    """{field of a dataclass: (its type, True without a default)}."""
     hints, missing = get_type_hints(kind), dataclasses.MISSING
     return {
-        each.name: (_reader(hints[each.name]), each.default is missing and each.default_factory is missing)
+        each.name: (hints[each.name], each.default is missing and each.default_factory is missing)
         for each in dataclasses.fields(kind)
     }
 
 
-def _one_of(readers: Sequence[Reader], value: Any) -> Any:
-    """The value by the first of `readers` that accepts it."""
+def _one_of(kinds: Sequence[Any], value: Any) -> Any:
+    """The value by the first of `kinds` that accepts it."""
     errors = []
-    for read in readers:
+    for kind in kinds:
         try:
-            return read(value)
+            return from_json(kind, value)
         except (TypeError, KeyError) as error:
             errors.append(error)
     raise errors[0]
 
 
-def _tuple(read: Reader, value: Any) -> tuple[Any, ...]:
-    _check(value, list | tuple)
-    return tuple(map(read, value))
-
-
-def _mapping(read: Reader, value: Any) -> dict[str, Any]:
-    if type(value) is not dict:  # isinstance of Mapping takes ten times as long
-        _check(value, Mapping)
-    return dict(value) if read is _as_it_is else {name: read(item) for name, item in value.items()}
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
-def _float(value: Any) -> float:
-    if value not in NOT_FINITE:
-        _check(value, int | float)
-    return float(value)
-
-
-def _same(kind: Any, value: Any) -> Any:
-    if type(value) is not kind:
-        _check(value, kind)
-    return value
-
-
-def _check(value: Any, kind: Any) -> None:
+def _checked(value: Any, kind: Any) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise TypeError(f"{value} is not of type {getattr(kind, '__name__', kind)}")
+    return value

@@ -3,14 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from common.errors import LabError
-from common.errors.interrupt import while_importing
-from common.garbage import search_seldom
 
 if TYPE_CHECKING:
     from experiments.lab import Lab
 
-while_importing()
-search_seldom()
 __all__ = ["Lab", "LabError"]
 
 

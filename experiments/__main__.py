@@ -1,30 +1,30 @@
 """Compile, validate, measure, record and report: `python -m experiments --help`."""
 
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from common.config.cli import MULTIRUN, run_task
+from common.config.cli import run_task
 from common.errors import LabError
 from experiments.run.choice import run_config
-from experiments.tables.output import Job, Output
+from experiments.tables.output import Job, show_jobs
 from experiments.tables.progress import progress
 from experiments.tables.run_row import Row
+from experiments.tables.run_table import show_json
 
 if TYPE_CHECKING:
     from experiments.run.sweep import Sweep
 
 
-def run(cfg: DictConfig, output: Output) -> int:
-    """Run every stack of the configuration; 0 if all passed, else 1. Raises LabError for a mistake in it."""
-    output.started += 1
+def run(cfg: DictConfig, jobs: list[Job]) -> int:
+    """Run every stack of the configuration; 0 if all passed, else 1. Raises LabError for a mistake in it.
+
+    jobs: takes the rows, for a table of all jobs; with json=true they are printed here.
+    """
     config = run_config(cfg)
     if config.task != "run":
         from experiments.suite import answer
@@ -43,7 +43,10 @@ def run(cfg: DictConfig, output: Output) -> int:
         except (KeyboardInterrupt, LabError) as error:
             ended = error
     rows = rows_of(sweep)
-    output.add(Job(rows, sweep.setup.model.name, config), at_once=not _multirun())
+    if config.json:
+        show_json(rows)
+    else:
+        jobs.append(Job(rows, sweep.setup.model.name, config))
     if ended:
         raise ended
     return int(any(row.verdict != "PASSED" for row in rows))
@@ -65,17 +68,10 @@ def rows_of(sweep: "Sweep") -> list[Row]:
     return rows
 
 
-def _multirun() -> bool:
-    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; `argv` without the program's name. Returns the exit code."""
-    argv, output = sys.argv[1:] if argv is None else argv, Output()
-    code = run_task(partial(run, output=output), "config", argv, after=output.close)
-    if not code and not output.started and set(argv) & set(MULTIRUN):
-        print("each job prints into its own log; python -m experiments.show lists their records", file=sys.stderr)
-    return code
+    jobs: list[Job] = []
+    return run_task(partial(run, jobs=jobs), "config", argv, after=lambda: show_jobs(jobs))
 
 
 if __name__ == "__main__":

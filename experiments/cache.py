@@ -1,7 +1,6 @@
 """List or clear the cache folder: `python -m experiments.cache --help`."""
 
 import json
-import os
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
@@ -14,7 +13,8 @@ from common.cache.folder import KINDS, UNFINISHED, CachedFile, files
 from common.config.cli import run_task
 from common.config.section import Section
 from common.display.table import Table, terminal
-from common.errors import LabError, unknown
+from common.errors import known
+from common.errors.machine import of_system
 
 ALL: Sequence[str] = (*dict.fromkeys(KINDS.values()), UNFINISHED)
 
@@ -23,21 +23,10 @@ def run(cfg: DictConfig) -> int:
     """List the files of the cache by kind, or remove all or one kind (`clear`). Raises LabError for a bad value."""
     keys = Section.from_config(cfg)
     keys.only({"cache", "cache_limit_gb", "clear", "json", "debug"})
-    root, limit, as_json = keys.location("cache"), keys.number("cache_limit_gb"), keys.flag("json")
-    if isinstance(keys.values["clear"], bool):
-        chosen = ALL if keys.flag("clear") else ()
-    elif (kind := keys.text("clear")) in ALL:
-        chosen = (kind,)
-    else:
-        raise unknown("kind", kind, (*ALL, "true", "false"))
-    try:
-        os.scandir(root).close()
-    except FileNotFoundError:  # an empty cache
-        pass
-    except OSError as error:
-        raise LabError(f"cache={root} cannot be listed: {error.strerror}", "give cache=DIR, a folder") from error
+    root, limit, as_json, clear = keys.location("cache"), keys.number("cache_limit_gb"), keys.flag("json"), "clear"
     found = files(root)
-    if chosen:
+    if keys.values[clear] is not False:
+        chosen = ALL if keys.values[clear] is True else (known("kind", keys.text(clear), (*ALL, "true", "false")),)
         return _clear(root, [file for file in found if file.kind in chosen])
     kinds = _by_kind(found)
     if as_json:
@@ -52,11 +41,12 @@ def run(cfg: DictConfig) -> int:
 
 
 def _clear(root: Path, chosen: Sequence[CachedFile]) -> int:
-    left = [file for file in chosen if not file.remove()]
-    size = sum(file.size for file in chosen) - sum(file.size for file in left)
-    print(f"removed {len(chosen) - len(left)} files, {size / 1e9:.3f} GB, from {root}")
-    if left:
-        raise LabError(f"{len(left)} files cannot be removed, the first {left[0].path}", "ask the folder's owner")
+    try:
+        for file in chosen:
+            file.path.unlink(missing_ok=True)
+    except OSError as error:
+        raise of_system(error, f"the cache {root} cannot be cleared") from error
+    print(f"removed {len(chosen)} files, {sum(file.size for file in chosen) / 1e9:.3f} GB, from {root}")
     return 0
 
 

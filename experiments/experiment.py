@@ -10,7 +10,6 @@ from functools import cached_property, partial
 from math import nan
 from typing import Any
 
-from common.cache.files import again
 from common.config import budget
 from common.config.section import Section
 from common.devices.protocol import Session
@@ -228,7 +227,7 @@ class Experiment(Setup):
         began = budget.clock()
         try:
             with system_errors(name):
-                return again(work)
+                return work()
         except (Unfinished, MachineError):
             raise
         except LabError as error:

@@ -131,10 +131,7 @@ def gxx(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 def test_each_input_of_a_library(gxx: Any, tmp_path: Path) -> None:
     one = Compiler(tmp_path / "cache")
-    linked = {one.link(objects, suffix, *flags) for objects, suffix, *flags in (
-        ([tmp_path / "a.o"], ".so"), ([tmp_path / "b.o"], ".so"), ([tmp_path / "a.o"], ".exe"),
-        ([tmp_path / "a.o"], ".so", "-flag"))}  # fmt: skip
-    assert len(linked) == 4
+    assert one.link([tmp_path / "a.o"]) != one.link([tmp_path / "b.o"])
 
 
 def test_each_source_of_the_machine(gxx: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import os
 import random
 import shutil
 from pathlib import Path
@@ -54,8 +53,7 @@ def test_damaged_weights_are_made_again_and_reported(tmp_path, seed, caplog, dam
     assert list(tmp_path.iterdir()) == [kept]
 
 
-def test_a_damaged_stored_hash_of_a_checkpoint_is_ignored(tmp_path, seed, monkeypatch):
-    monkeypatch.setattr("common.cache.weight_files.SETTLED", -1.0)
+def test_a_damaged_stored_hash_of_a_checkpoint_is_ignored(tmp_path, seed):
     spec = str(save(tmp_path / "ckpt", tensors(seed)))
     first = load(spec, None, None, tmp_path / "cache")[2].sha
     (memory,) = (tmp_path / "cache").glob("*.sha256")
@@ -82,18 +80,7 @@ def swap(file: Path, seed: int) -> None:
     file.write_bytes(content[at:] + content[:at])
 
 
-OTHERS = {
-    "nothing": lambda file: None,
-    "an empty file": Path.touch,
-    "a folder": Path.mkdir,
-    "a link to nowhere": lambda file: file.symlink_to(file.parent / "nowhere"),
-    "a link to itself": lambda file: file.symlink_to(file),
-    "a pipe": os.mkfifo,
-}
-
-
-@pytest.mark.timeout(100)
-@pytest.mark.parametrize("what", [*OTHERS, "bytes after its end", "its parts in another order"])
+@pytest.mark.parametrize("what", [Path.touch, Path.mkdir, "bytes after its end", swap])
 @pytest.mark.parametrize("kind", ["weights", "kernel"])
 def test_another_thing_in_the_place_of_a_file_gives_what_was_written_or_an_error(tmp_path, seed, kind, what):
     def use() -> bytes:
@@ -103,13 +90,13 @@ def test_another_thing_in_the_place_of_a_file_gives_what_was_written_or_an_error
 
     first = use()
     (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
-    if what in OTHERS:
-        file.unlink()
-        OTHERS[what](file)
-    elif "after" in what:
-        file.write_bytes(file.read_bytes() + b"more")
-    else:
+    if what is swap:
         swap(file, seed)
+    elif callable(what):
+        file.unlink()
+        what(file)
+    else:
+        file.write_bytes(file.read_bytes() + b"more")
     with contextlib.suppress(LabError):
         assert use() == first
 
@@ -162,9 +149,9 @@ def linked(cache: Path) -> list[Path]:
     """The objects of the executor in `cache`, and the library that they are linked to."""
     objects, link = [], Compiler.link
 
-    def noted(self: Compiler, given: list[Path], suffix: str) -> Path:
+    def noted(self: Compiler, given: list[Path]) -> Path:
         objects.extend(given)
-        return link(self, given, suffix)
+        return link(self, given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Compiler, "link", noted)

@@ -34,9 +34,9 @@ def call(tmp_path, monkeypatch) -> Callable[..., tuple[int, Machine]]:
 
     Equal words are composed once in a test: a call takes longer for that than for all of its steps.
     """
-    compose = cli._compose
+    compose = cli._composed
     kept = cache(lambda name, arguments, root: compose(name, list(arguments), root))
-    monkeypatch.setattr(cli, "_compose", lambda name, words, root: deepcopy(kept(name, tuple(words), root)))
+    monkeypatch.setattr(cli, "_composed", lambda name, words, root: deepcopy(kept(name, tuple(words), root)))
     monkeypatch.setattr(command, "choose_device", lambda name: GPU)
     monkeypatch.setattr(command, "provenance", dict)
 

@@ -49,7 +49,7 @@ def test_a_mistake_is_one_line(tmp_path, ask, said):
         ((), {"model": 5}, "unknown model '5'; known: "),
         ((), {"device": None}, "unknown device 'null'; known: auto, cuda, ptx"),
         ((5,), {}, "5 is no override; "),
-        (("model=tiny,odd",), {}, "model has several values: tiny,odd; "),
+        (("model=tiny,odd",), {}, "Ambiguous value for argument 'model=tiny,odd'; "),
     ],
 )
 def test_a_mistake_in_the_configuration_is_the_line_of_the_command_line(overrides, keys, said):

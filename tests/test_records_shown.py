@@ -1,9 +1,9 @@
-"""Records as a user looks at them: `python -m experiments.show`, its list and its comparisons."""
+"""Records as a user looks at them: `python -m experiments.show`, one of them and the list."""
 
 import json
 
 import pytest
-from made_records import MODEL, result, run
+from made_records import result, run
 from made_records import shown_run as record
 
 from common.compile.source import build
@@ -13,17 +13,7 @@ from common.stacks.catalog import read_catalog
 from experiments.show import __main__ as show
 
 OTHER = {"knobs": {"warp_split": {"producers": 0, "consumers": 8}}}
-GPU = {"device": "cuda", "gpu": "A GPU", "compiler": "NVRTC 13"}
 CLEAN = {"git": {"commit": "c" * 40, "dirty": False}, "command": "python -m x"}
-
-
-def latency(samples, verdict=None, comparison=None, position=1) -> dict:
-    middle = sorted(samples)[len(samples) // 2]
-    return {
-        "position": position, "seconds": {"median": middle, "low": min(samples), "high": max(samples)},
-        "samples": samples, "bandwidth": 1e12, "of_ceiling": 0.5, "verdict": verdict, "comparison": comparison,
-        "stack": [], "steps": 20, "bytes_per_step": 5e8,
-    }  # fmt: skip
 
 
 @pytest.fixture
@@ -68,10 +58,13 @@ def test_a_record_is_shown_with_all_that_it_says(store, shows):
     (name,) = store(hung)
     code, out, _ = shows("last")
     assert code == 0
+    words = " ".join(out.split())
+    for text in ("hidden 64", "registers 59", "28 instructions", "compiler NVRTC 13.0"):
+        assert text in words, text
     for text in (
-        name, "warp_split ratio=2:6", "parent", "baseline", "hidden 64", "NVRTC 13.0", "HUNG", "no block went on",
+        name, "warp_split ratio=2:6", "parent", "baseline", "HUNG", "no block went on",
         "2.0e-07 / 1.6e-06 allowed, at attention layer 0", "  block 3 waits at a.cuh:7\n  block 4 ended", "1,235",
-        "registers 59", "instructions 28", "a" * 40, "today's source is another: ", "synthetic version 1 seed 5",
+        "a" * 40, "today's source is another: ", "synthetic version 1 seed 5",
     ):  # fmt: skip
         assert text in out, text
     command = out.splitlines()[-1].removeprefix("Reproduce: python -m experiments ").split()
@@ -84,7 +77,9 @@ def test_a_record_knows_whether_its_source_is_still_the_same(configured, tiny, s
     (stack,) = configured("variant=warp_split").stacks
     sha = build([read_catalog().variants["warp_split"]], tiny, 256, stack.knobs).sha
     store(record(source_sha=sha, model=to_json(tiny)))
-    assert f"{sha}: today's source is the same" in shows("last")[1]
+    out = shows("last")[1]
+    assert sha in out
+    assert "today's source is the same" in out
     store(record("gone") | {"stack": ["gone"], "knobs": {"gone": {}}})
     assert "today there is no such source: the record's variant gone no longer exists" in shows("last")[1]
 
@@ -152,10 +147,7 @@ def test_several_ids_and_unique_beginnings(store, shows):
     [
         (["nothing"], "has no record with the id nothing; python -m experiments.show lists them"),
         (["2"], "2 records of {path} begin with 2; give more of the id: "),
-        (["last", "compare=a,b"], "both id and compare are given"),
-        (["compare=warp_split"], "names 1; give two"),
-        (["compare=warp_split,vec129"], "unknown stack or record 'vec129'"),
-        (["compar=a"], "did you mean 'compare'?"),
+        (["resuls=a"], "did you mean 'results'?"),
         (["id="], "id"),
     ],
 )
@@ -178,77 +170,12 @@ def test_a_record_that_is_damaged_inside_is_no_record(store, shows, caplog):
     listed = shows()[1]
     assert name not in listed
     assert other in listed
-    assert "damaged row on line 1; copied to" in caplog.text
+    assert "damaged row on line 1" in caplog.text
 
 
-def lines(out: str) -> dict[str, dict]:
-    return {line["what"]: line for line in map(json.loads, out.splitlines())}
-
-
-def test_two_stacks_are_compared_by_their_newest_runs(store, shows):
-    store(record(counts={"qkv": {"grid_barriers": 99}}), record(counts={"qkv": {"grid_barriers": 20}}))
-    store(record(**OTHER, counts={"qkv": {"grid_barriers": 5}}, blocks=4))
-    code, out, err = shows("compare=warp_split ratio=2:6,warp_split ratio=0:8", "json=true")
-    assert code == 0, err
-    barriers = lines(out)["grid barriers a token"]
-    assert (barriers["warp_split ratio=2:6"], barriers["warp_split ratio=0:8"]) == (20, 5)
-    assert barriers["change %"] == pytest.approx(-75)
-    assert lines(out)["blocks"]["warp_split ratio=0:8"] == "4"
-    assert "threads" not in lines(out)  # alike
-    assert "low %" not in barriers  # nothing was measured
-
-
-@pytest.mark.parametrize(
-    "unlike", [{"model": MODEL | {"positions": 128}}, {"model": MODEL | {"name": "odd", "hidden": 72}}]
-)
-def test_unlike_models_or_positions_are_not_compared(unlike, store, shows):
-    a, b = store(record(), record(**OTHER, **unlike))
-    for names in (f"{a},{b}", "warp_split ratio=2:6,warp_split ratio=0:8"):
-        code, out, err = shows(f"compare={names}")
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert "cannot be compared; compare two runs of one model with one number of positions" in err
-
-
-def test_names_are_of_one_device_and_ids_of_any(store, shows):
-    a, b = store(record(), record(**OTHER, device=GPU))
-    assert shows("compare=warp_split ratio=2:6,warp_split ratio=0:8")[0] == 2
-    code, out, _ = shows(f"compare={a},{b}", "json=true")
-    assert (code, lines(out)["device"]["warp_split ratio=0:8"]) == (0, "cuda")
-
-
-def pair_of_runs(dirty=False) -> tuple[dict, dict]:
-    """A parent and its child on a GPU: the child's own race says 10 % faster, the two records' samples 40 %."""
-    git = {"git": {"commit": "c" * 40, "dirty": dirty}}
-    common = {"device": GPU, "provenance": git, "asked": {"blocks": None}}
-    race = {"effect": -0.1, "low": -0.12, "high": -0.09, "verdict": "FASTER"}
-    parent = record("baseline", **common, latencies=[latency([10e-4] * 9, None)])
-    child = record(**common, latencies=[latency([6e-4] * 9, "FASTER", race)])
-    return parent | {"stack": [], "knobs": {}}, child
-
-
-def test_runs_that_took_turns_are_compared_by_their_rounds(store, shows):
-    store(*pair_of_runs())
-    out = shows("compare=baseline,warp_split", "json=true")[1]
-    line = lines(out)["us a token at 1"]
-    assert (line["change %"], line["low %"], line["high %"]) == pytest.approx((-10, -12, -9))
-    back = lines(shows("compare=warp_split,baseline", "json=true")[1])["us a token at 1"]
-    assert back["change %"] == pytest.approx(100 / 0.9 - 100)
-    assert (back["low %"], back["high %"]) == pytest.approx((100 / 0.91 - 100, 100 / 0.88 - 100))
-    assert "alternated in one process" in shows("compare=baseline,warp_split")[1]
-
-
-def test_runs_of_two_processes_are_compared_unpaired_and_it_is_said(store, shows):
-    store(*pair_of_runs(dirty=True))  # what the parent's text was is not known
-    out = shows("compare=baseline,warp_split", "json=true")[1]
-    line = lines(out)["us a token at 1"]
-    assert (line["change %"], line["low %"], line["high %"]) == pytest.approx((-40, -40, -40))
-    assert "measured in two processes" in shows("compare=baseline,warp_split")[1]
-
-
-def test_ids_and_names_reach_hydra_as_they_are():
-    assert show.words(["last"]) == show.words(["id=last"]) == ["id=['last']"]
+def test_ids_reach_hydra_as_they_are():
+    assert show.words(["last"]) == ["id=['last']"]
     assert show.words(["1e5", "it's", "json=true"]) == ["json=true", r"id=['1e5','it\'s']"]
-    assert show.words(["compare=a ratio=0:8,b matrices=[o,up]"]) == ["compare=['a ratio=0:8','b matrices=[o,up]']"]
     assert show.words(["--cfg", "job"]) == ["--cfg", "job"]
 
 
@@ -256,11 +183,10 @@ def test_help_of_the_command(capfd):
     assert show.main(["--help"]) == 0
     out = capfd.readouterr().out
     assert "python -m experiments.show last" in out
-    assert "compare: []" in out
 
 
 def test_seconds_of_the_parts_of_a_run_are_shown_where_the_record_has_them(store, shows):
     old, new = store(record(), record(seconds={"compile": 1.234, "trials": 20.0}))
-    assert "Seconds of the run" not in shows(old)[1]
-    head, *lines = shows(new)[1].partition("Seconds of the run\n")[2].splitlines()
-    assert [head.split(), lines[0].split()] == [["compile", "1.23"], ["trials", "20.00"]]
+    assert "seconds\n" not in shows(old)[1]
+    head, *lines = shows(new)[1].partition("\nseconds\n")[2].splitlines()
+    assert [head.split(), lines[0].split()] == [["compile", "1.234"], ["trials", "20.0"]]

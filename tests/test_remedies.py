@@ -47,16 +47,6 @@ def test_the_stack_that_is_named_instead_is_legal():
     assert stack.variants == read_catalog().stacks["megaqwen"].variants
 
 
-def test_one_record_is_not_compared_with_itself(tmp_path, capsys):
-    row = shown_run()
-    store = Store(tmp_path / "r.jsonl")
-    kept = store.append({name: row[name] for name in row.keys() - {"id", "schema", "time"}})
-    assert show.main(["compare=last,last", f"results={store.path}"]) == 2
-    assert capsys.readouterr().err == (
-        f"error: last and last are one record, {kept}; give two: python -m experiments.show lists them\n"
-    )
-
-
 def test_a_record_of_a_removed_variant_is_made_again_with_its_seed(tmp_path, capsys):
     row = shown_run(variant="gone", seed=77) | {"stack": ["gone"], "provenance": {"command": "python -m experiments"}}
     store = Store(tmp_path / "r.jsonl")

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from common import ROOT
 from experiments.tables.commands import DEFAULT, closing_lines, relative, show_command
-from experiments.tables.output import Job, Output
+from experiments.tables.output import Job, show_jobs
 from experiments.tables.row import label, row_of
 from experiments.tables.run_row import finished, labels
 from experiments.tables.run_table import show_json, show_tables
@@ -120,8 +120,7 @@ def test_a_run_closes_with_its_records_and_what_comes_next(count, tmp_path, monk
     assert ids[0] in kept
     assert ids[-1] in kept
     assert any(f"python -m experiments.show id-{count - 1} results=r.jsonl" in line for line in commands)
-    assert any("compare=id-0,id-" in line for line in commands) == (count > 1)
-    assert len(commands) <= 2
+    assert len(commands) == 1
 
 
 @pytest.fixture
@@ -133,40 +132,13 @@ def job(configured, tmp_path):
     return make
 
 
-def test_the_jobs_of_a_multirun_end_in_one_table(job, capsys):
-    output = Output()
-    output.add(job(producers=0), at_once=False)
-    output.add(job(when=1), at_once=False)
-    assert capsys.readouterr().out == ""
-    output.close()
+def test_the_jobs_of_a_multirun_end_in_one_table_under_what_they_share(job, capsys):
+    show_jobs([job("seed=1", producers=0), job("seed=2")])
     out = capsys.readouterr().out
-    assert out.splitlines()[0] == "tiny on ptx (requested), weights synthetic, seed 5"
+    assert out.splitlines()[0] == "tiny on ptx (requested), weights synthetic"
     first = out.split("\n\n")[0]
     assert "warp_split ratio=0:8" in first
     assert "warp_split ratio=2:6" in first
     assert out.count("Kept in ") == 1
-    output.close()
-    assert capsys.readouterr().out == ""
-
-
-def test_the_heading_says_only_what_all_jobs_share(job, capsys):
-    output = Output()
-    for seed in (1, 2):
-        output.add(job(f"seed={seed}", seed=seed), at_once=False)
-    output.close()
-    assert capsys.readouterr().out.splitlines()[0] == "tiny on ptx (requested), weights synthetic"
-
-
-@pytest.mark.parametrize("why", ["a single run", "another process"])
-def test_what_cannot_wait_is_printed_at_once(why, job, capsys):
-    output = Output() if why == "a single run" else Output(process=-1)
-    output.add(job(), at_once=why == "a single run")
-    assert "warp_split ratio=2:6" in capsys.readouterr().out
-
-
-def test_json_lines_do_not_wait(job, capsys):
-    output = Output()
-    output.add(job("json=true"), at_once=False)
-    assert json.loads(capsys.readouterr().out)["label"] == "warp_split ratio=2:6"
-    output.close()
+    show_jobs([])
     assert capsys.readouterr().out == ""

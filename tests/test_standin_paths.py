@@ -116,7 +116,7 @@ def test_a_trap_is_a_crash_that_names_the_kernel_and_is_final(fault, session, ti
     for error in ("cudaErrorLaunchFailure", "CUDA_ERROR_LAUNCH_FAILED"):
         with pytest.raises(Crashed, match=rf"vec128 failed on the GPU: {error}: .*; run it with device=ptx"):
             trapped.run()
-    with pytest.raises(LabError, match=r"the GPU cannot be used: cudaErrorLaunchFailure.*; run it again in a new proc"):
+    with pytest.raises(LabError, match=r"the GPU cannot be used: cudaErrorLaunchFailure.*; run again in a new process"):
         find_gpu()
 
 

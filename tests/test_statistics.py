@@ -16,7 +16,6 @@ from experiments.timing.statistics import (
     implausible,
     median_interval,
     min_samples,
-    unpaired,
 )
 
 pytestmark = pytest.mark.covers
@@ -147,21 +146,3 @@ def test_a_time_that_needs_more_than_the_memory_bandwidth_is_implausible():
     assert implausible(1.192e9, 249e-6, 4.57e12, cached=50e6)
     # a model that fits into L2 is not bound by memory bandwidth
     assert not implausible(1e6, 1e-9, 4.57e12, cached=50e6)
-
-
-def test_an_unpaired_interval_holds_the_true_ratio(seed):
-    """99 of 100 should: with that share fewer than 188 of 200 hold it once in a million runs."""
-    random = np.random.default_rng(seed)
-    held = 0
-    for trial in range(200):
-        a, b = random.normal(1.0, 0.02, 40), random.normal(1.1, 0.02, 40)
-        effect, low, high = unpaired(a, b, seed=trial)
-        assert low <= effect <= high
-        held += low <= 0.1 <= high
-    assert held >= 188
-
-
-def test_an_unpaired_interval_of_equal_samples_is_a_point():
-    assert unpaired([2.0] * 5, [1.0] * 3) == pytest.approx((-0.5, -0.5, -0.5))
-    with pytest.raises(ValueError, match="no samples"):
-        unpaired([], [1.0])

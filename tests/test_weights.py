@@ -214,7 +214,6 @@ def test_packed_weights_are_cached_once(tmp_path: Path, cache: Path) -> None:
 
 def test_changed_file_is_noticed(tmp_path: Path, cache: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Same path, size and modification time, one bit different; the hash of the old content has been remembered."""
-    monkeypatch.setattr("common.cache.weight_files.SETTLED", -1.0)
     file = save(tmp_path / "ckpt")
     os.utime(file, (1, 1))
     first = load(str(file), None, None, cache)[2]

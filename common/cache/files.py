@@ -13,17 +13,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from stat import S_ISREG
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 from xxhash import xxh3_128_digest
 
 from common.cache.folder import make_room
 from common.cache.log import LOG
-from common.errors.machine import Vanished, of_system
+from common.errors.machine import of_system
 
 CHECKSUM = 16  # bytes
-T = TypeVar("T")
 
 
 def cached(path: Path, make: Callable[[], bytes]) -> bytes:
@@ -53,19 +51,15 @@ def opened(path: Path, size: int | None = None) -> Iterator[BinaryIO | None]:
     Another process may remove it at any time; an open file keeps its content. A damaged file is named in a warning,
     because the caller makes it again. Raises MachineError when it cannot be read.
     """
-    try:
-        # Not blocking: opening a FIFO instead of a file would wait for a writer, for ever.
-        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
-    except FileNotFoundError:
+    file = None
+    with usable(path), suppress(FileNotFoundError):
+        file = path.open("rb")
+    if not file:
         yield None
         return
-    except OSError as error:
-        raise of_system(error, f"the cache folder {path.parent} cannot be used") from error
     with file:
-        try:
+        with usable(path):
             sound = _sound(file.fileno(), size)
-        except OSError as error:
-            raise of_system(error, f"the cache folder {path.parent} cannot be used") from error
         if not sound:
             LOG.warning("note: %s is damaged; it is made again", path)
         yield file if sound else None
@@ -80,17 +74,16 @@ def writing(path: Path) -> Iterator[Path]:
     """
     part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield part
-        with part.open("r+b") as file:
-            length = os.fstat(file.fileno()).st_size
-            checksum = _checksum(file.fileno(), length)
-            file.seek(length)
-            file.write(checksum)
-        part.replace(path)
-        make_room(path)
-    except OSError as error:
-        raise of_system(error, f"the cache folder {path.parent} cannot be used") from error
+        with usable(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield part
+            with part.open("r+b") as file:
+                length = os.fstat(file.fileno()).st_size
+                checksum = _checksum(file.fileno(), length)
+                file.seek(length)
+                file.write(checksum)
+            part.replace(path)
+            make_room(path)
     finally:
         with suppress(OSError):  # renamed, or never made
             part.unlink()
@@ -103,11 +96,9 @@ def making(path: Path) -> Iterator[bool]:
     Two that make it at once do no harm, but cost twice. Raises MachineError when the folder cannot be written.
     """
     lock = path.with_name(f"{path.name}.lock")
-    try:
+    with usable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(lock, "a")  # noqa: SIM115
-    except OSError as error:
-        raise of_system(error, f"the cache folder {path.parent} cannot be used") from error
+        file = lock.open("a")
     with file:
         waited = False
         try:
@@ -118,15 +109,21 @@ def making(path: Path) -> Iterator[bool]:
         try:
             yield waited
         finally:
-            with suppress(OSError):  # another process has removed it
-                lock.unlink()
+            lock.unlink(missing_ok=True)
+
+
+@contextmanager
+def usable(path: Path) -> Iterator[None]:
+    """Raise MachineError, which names the folder of `path`, for an OSError inside the context."""
+    try:
+        yield
+    except OSError as error:
+        raise of_system(error, f"the cache folder {path.parent} cannot be used") from error
 
 
 def _sound(file: int, size: int | None) -> bool:
     """True if the checksum is right; the file's time is then set to now, as file systems may not record reads."""
     state = os.fstat(file)
-    if not S_ISREG(state.st_mode):
-        return False
     length = state.st_size - CHECKSUM
     if length < 0 or size not in (None, length) or _checksum(file, length) != os.pread(file, CHECKSUM, length):
         return False
@@ -140,12 +137,3 @@ def _checksum(file: int, length: int) -> bytes:
         return xxh3_128_digest(b"")
     with mmap.mmap(file, length, access=mmap.ACCESS_READ) as content:
         return xxh3_128_digest(content)
-
-
-def again(work: Callable[[], T]) -> T:
-    """The result of `work`, repeated once if a file has vanished: another process may clear the cache."""
-    try:
-        return work()
-    except Vanished as error:
-        LOG.warning("note: %s; trying again", error.cause)
-        return work()

@@ -3,7 +3,6 @@
 import hashlib
 import mmap
 import os
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 # Weights made or checked at once. Too small for torch to split over threads, which on a busy machine wait for each
 # other at every operation; and it fits the cache of one core.
 BLOCK = 1 << 15
-SETTLED = 2.0  # seconds after which a file's time stamp can be trusted to move when the file changes again
 
 
 def mapped(file: Path, size: int, pieces: "Iterable[tuple[int, torch.Tensor]]") -> "torch.Tensor":
@@ -66,7 +64,4 @@ def file_sha(file: Path, cache_dir: Path) -> str:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest().encode()
 
-    # A file written a moment ago may be written again within one tick of the file system's clock.
-    if time.time() - max(stat.st_mtime, stat.st_ctime) <= SETTLED:
-        return sha().decode()
     return cached(cache_dir / f"{hashlib.sha256(repr(state).encode()).hexdigest()}.sha256", sha).decode()

@@ -20,7 +20,7 @@ from common.compile.nvrtc import compile_all
 from common.compile.source import Source
 from common.display.table import Shown
 from common.errors import LabError
-from common.errors.machine import of_output, of_system
+from common.errors.machine import of_system
 from common.model.stages import STAGES
 
 # Opcodes that keep their modifiers in a histogram: they move data between threads or memories, or order moves.
@@ -200,8 +200,6 @@ def _tool(tool: str, cubin: bytes, *flags: str) -> str:
     except OSError as error:
         raise of_system(error, f"{tool} cannot be given the cubin") from error
     if done.returncode:
-        if fault := of_output(done.stderr, done.returncode, [path, file.name]):
-            raise fault
         raise LabError(
             f"{tool} refuses the cubin: {done.stderr.strip() or done.stdout.strip()}",
             f"install a {tool} as new as the compiler: pip install -U nvidia-cuda-{tool}",

@@ -2,11 +2,9 @@
 
 import os
 import sys
-import threading
 import traceback
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -17,25 +15,22 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from common import ROOT
-from common.cache.folder import ensure_home, place
+from common.cache.folder import place
 from common.config import help
-from common.config.explain import check_sweeps, explain, several
-from common.config.streams import Stream, open_closed
+from common.config.explain import check_choice, explain
 from common.config.texts import admit_text
 from common.errors import LabError, Unfinished
-from common.errors.interrupt import INTERRUPTED, SAID
 from common.errors.machine import system_errors
 from common.stacks.catalog import read_catalog
 
-MISTAKE, UNFINISHED = 2, 3
+MISTAKE, UNFINISHED, INTERRUPTED, PIPE_CLOSED = 2, 3, 130, 141
 MULTIRUN = ("-m", "--multirun")
-RAISE_ERRORS = "HYDRA_FULL_ERROR"  # without this variable Hydra prints its own errors and exits
-_COMPOSING = threading.Lock()
+COMPOSING = (HydraException, OmegaConfBaseException, YAMLError)  # errors of a configuration
 Task = Callable[[DictConfig], int]
 
 
@@ -56,131 +51,114 @@ def run_task(
     """
     words = sys.argv[1:] if argv is None else argv
     debug = "debug=true" in words
-    return guarded(lambda: _run(task, config_name, words, root, after, debug), debug)
+
+    def work() -> int:
+        try:
+            return _run(task, config_name, words, root, debug)
+        finally:
+            after()
+
+    return guarded(work, debug)
 
 
 def guarded(work: Callable[[], int], debug: bool = False) -> int:
     """The exit code of `work`, a whole command; a mistake or an interrupt is one line, as in `run_task`."""
-    open_closed()
-    with redirect_stdout(Stream(sys.stdout, True)), redirect_stderr(Stream(sys.stderr, False)):
-        try:
-            try:
-                return work()
-            finally:
-                sys.stdout.flush()
-        except LabError as error:
-            return _print_error(error, debug)
-        except KeyboardInterrupt:
-            print(SAID, file=sys.stderr)
-            return INTERRUPTED
+    try:
+        with system_errors("the command cannot go on"):
+            code = work()
+            print(end="", flush=True)
+            return code
+    except LabError as error:
+        return _print_error(error, debug)
+    except BrokenPipeError:  # of `| head`; what Python flushes at its end must not fail again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except KeyboardInterrupt:
+        print("error: interrupted; records already written are kept", file=sys.stderr)
+        return INTERRUPTED
 
 
-def _run(task: Task, config_name: str, argv: Sequence[str], root: Path, after: Callable[[], None], debug: bool) -> int:
-    arguments: list[str] = []
+def _run(task: Task, config_name: str, argv: Sequence[str], root: Path, debug: bool) -> int:
+    if not (root / "conf").is_dir():
+        raise LabError(f"{root} has no conf/", "run from a checkout: pip install -e . in it")
+    argv = sorted(argv, key=lambda argument: argument not in MULTIRUN)  # argparse needs the flag first or last
+    arguments = _admit(argv, root)
+    if "--version" in arguments:
+        from common.record.provenance import lab_version
+
+        print(f"megakernel-lab {lab_version()}")
+        return 0
+    flags = _read_flags(arguments)
+    if flags.help:
+        topics = [word for word in flags.overrides if "=" not in word]
+        about = (help.about(config_name, topic, root) for topic in topics)
+        print("\n\n".join(about) or help.overview(config_name, root))
+        return 0
+    try:
+        if flags.overrides != arguments:
+            return _multirun(task, config_name, arguments, root, debug)
+        config, own = _composed(config_name, arguments, root)
+        HydraConfig.instance().set_config(own)
+        return task(config)
+    except COMPOSING as error:
+        raise explain(error, config_name, arguments, root) from error
+
+
+def _multirun(task: Task, config_name: str, arguments: list[str], root: Path, debug: bool) -> int:
+    """The highest exit code of all jobs, by Hydra's main, which also has flags that only print, such as --cfg."""
     codes: list[int] = []
-    failed = False  # by an error in the code, not a mistake on the command line
 
     def job(cfg: DictConfig) -> None:
-        nonlocal failed
         try:
             _set_names(cfg, HydraConfig.get().runtime.choices, root)
-            with system_errors("the command cannot go on"):
-                codes.append(task(cfg))
-        except LabError as error:  # printed here, so that the other jobs of a multirun still run
+            codes.append(task(cfg))
+        except LabError as error:  # printed here, so that the other jobs still run
             codes.append(_print_error(error, debug))
-        except OmegaConfBaseException as error:
-            codes.append(_print_error(explain(error, config_name, arguments, root), debug))
-        except Exception:
-            failed = True
-            raise
 
-    def once() -> None:
-        config = _compose(config_name, arguments, root)
-        before, HydraConfig.instance().cfg = HydraConfig.instance().cfg, None
-        try:
-            HydraConfig.instance().set_config(config)
-            with flag_override(config, "struct", False):
-                del config["hydra"]
-            job(config)
-        finally:
-            HydraConfig.instance().cfg = before
-
+    _register_resolvers(root)
+    before, sys.argv = sys.argv, [config_name, *arguments]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # without it Hydra prints errors itself, and exits
     try:
-        ensure_home()
-        if not (root / "conf").is_dir():
-            raise LabError(f"{root} has no conf/", "run from a checkout: pip install -e . in it")
-        _register_resolvers(root)
-        argv = sorted(argv, key=lambda argument: argument not in MULTIRUN)  # argparse needs the flag first or last
-        arguments = _admit(argv, root)
-        main = hydra.main(version_base="1.3", config_path=str(root / "conf"), config_name=config_name)(job)
-        if "--version" in arguments:
-            main = _print_version
-        elif (flags := _read_flags(arguments)).help:
-            main = partial(_print_help, config_name, flags.overrides, root)
-        elif flags.multirun:
-            check_sweeps(flags.overrides, root)
-        elif flags.overrides == arguments:  # no flag: Hydra's main would compose twice, to see that it is no multirun
-            main = once
-        with _command(config_name, arguments):
-            try:
-                main()
-            finally:
-                after()
-    except LabError:
-        raise
-    except SystemExit as done:  # --help, --version and other flags that only print
-        return int(done.code or 0)
-    except Exception as error:
-        if failed:
-            raise
-        return _print_error(explain(error, config_name, arguments, root), debug)
-    return max(codes, default=0)
-
-
-@contextmanager
-def _command(name: str, arguments: Sequence[str]) -> Iterator[None]:
-    """Arguments and environment that Hydra reads, restored at the end; `unittest.mock` would import asyncio."""
-    argv, errors = sys.argv, os.environ.get(RAISE_ERRORS)
-    sys.argv, os.environ[RAISE_ERRORS] = [name, *arguments], "1"
-    try:
-        yield
+        hydra.main(version_base="1.3", config_path=str(root / "conf"), config_name=config_name)(job)()
     finally:
-        sys.argv = argv
-        if errors is None:
-            del os.environ[RAISE_ERRORS]
-        else:
-            os.environ[RAISE_ERRORS] = errors
+        sys.argv = before
+    if not codes and set(arguments) & set(MULTIRUN):  # an empty sweep, or a launcher with processes of its own
+        print("note: no job ran in this process; --help lists the choices", file=sys.stderr)
+    return max(codes, default=0)
 
 
 def composed(config_name: str, overrides: Sequence[str], root: Path = ROOT) -> DictConfig:
     """The configuration that `run_task` gives to a task, for Python: conf/<config_name>.yaml with `overrides`.
 
-    Hydra has one state per process. It is left unchanged, so that this works in a notebook and in a program that uses
-    Hydra itself; threads take turns. Raises LabError for a mistake.
+    Hydra's one state per process is left unchanged, so that this works in a notebook and in a program that uses Hydra
+    itself. Raises LabError for a mistake.
     """
     arguments = _admit(overrides, root)
     try:
-        config = _compose(config_name, arguments, root)
-        with flag_override(config, "struct", False):
-            choices = config.pop("hydra").runtime.choices
-        _set_names(config, choices, root)
+        config, _ = _composed(config_name, arguments, root)
         OmegaConf.to_container(config, resolve=True)  # raises here if an interpolation fails
         return config
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
+    except COMPOSING as error:
         raise explain(error, config_name, arguments, root) from None
 
 
-def _compose(config_name: str, arguments: list[str], root: Path) -> DictConfig:
-    """The configuration with Hydra's own part. Hydra's state is left unchanged; its errors are raised as they are."""
-    with _COMPOSING:
-        _register_resolvers(root)
-        before, base = GlobalHydra.instance().hydra, VersionBase.instance().version_base
-        GlobalHydra.instance().clear()
-        try:
-            with initialize_config_dir(version_base="1.3", config_dir=str(root / "conf")):
-                return compose(config_name, arguments, return_hydra_config=True)
-        finally:
-            GlobalHydra.instance().hydra, VersionBase.instance().version_base = before, base
+def _composed(config_name: str, arguments: list[str], root: Path) -> tuple[DictConfig, DictConfig]:
+    """The configuration, and a copy with Hydra's own part."""
+    _register_resolvers(root)
+    before = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(version_base="1.3", config_dir=str(root / "conf")):
+            config = compose(config_name, arguments, return_hydra_config=True)
+    except ValueError as error:  # of Hydra, such as for a null in place of a name
+        raise explain(error, config_name, arguments, root) from error
+    finally:
+        GlobalHydra.instance().hydra = before
+    own = config.copy()
+    with flag_override(config, "struct", False):
+        choices = config.pop("hydra").runtime.choices
+    _set_names(config, choices, root)
+    return config, own
 
 
 def _set_names(config: DictConfig, choices: Mapping[str, str | None], root: Path) -> None:
@@ -191,36 +169,19 @@ def _set_names(config: DictConfig, choices: Mapping[str, str | None], root: Path
                 section["name"] = choices[group]
 
 
-def _print_version() -> None:
-    from common.record.provenance import lab_version
-
-    print(f"megakernel-lab {lab_version()}")
-
-
-def _print_help(config_name: str, overrides: Sequence[str], root: Path) -> None:
-    topics = [word for word in overrides if "=" not in word]
-    print("\n\n".join(help.about(config_name, topic, root) for topic in topics) or help.overview(config_name, root))
-
-
 def _print_error(error: LabError, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    if isinstance(error, Unfinished):
-        print(f"unfinished: {error}", file=sys.stderr)
-        return UNFINISHED
-    print(f"error: {error}", file=sys.stderr)
-    return MISTAKE
+    kind, code = ("unfinished", UNFINISHED) if isinstance(error, Unfinished) else ("error", MISTAKE)
+    print(f"{kind}: {error}", file=sys.stderr)
+    return code
 
 
 def _register_resolvers(root: Path) -> None:
     """Define `${root:}`, `${user_cache:}` (default place of the cache) and `${folder:FILE}`."""
-    values: dict[str, Callable[..., str]] = {
-        "root": lambda: str(root),
-        "user_cache": lambda: str(place()),
-        "folder": os.path.dirname,
-    }
-    for name, value in values.items():
-        OmegaConf.register_new_resolver(name, value, replace=True)
+    OmegaConf.register_new_resolver("root", partial(str, root), replace=True)
+    OmegaConf.register_new_resolver("user_cache", lambda: str(place()), replace=True)
+    OmegaConf.register_new_resolver("folder", os.path.dirname, replace=True)
 
 
 def _admit(argv: Sequence[str], root: Path) -> list[str]:
@@ -228,14 +189,13 @@ def _admit(argv: Sequence[str], root: Path) -> list[str]:
 
     Only the yaml of a single variant adds its knobs to the configuration. With `variant=all` or `stack=[...]` Hydra
     would refuse the key; `++` adds it. choose_stacks checks later that the chosen stacks have the knob.
-    Raises LabError for values that Hydra would misunderstand: of a list in place of one name it takes the last.
+    Raises LabError for values that Hydra would misunderstand.
     """
     pairs = [(key, value) for key, _, value in (argument.partition("=") for argument in argv)]
     if {"stack", "variant"} <= {key for key, _ in pairs}:
         raise LabError("both stack= and variant= are given", "give only one of them")
     for key, value in pairs:
-        if value.startswith("[") and (root / "conf" / key).is_dir():
-            raise LabError(f"{key} takes one name, not the list {value}", several(key, value.strip("[]"), root))
+        check_choice(key, value, root)
         if key.lstrip("+~").startswith("variant."):
             raise LabError(f"{key}= would change the description of a variant", "give a knob by its name: ratio=2:6")
     knobs = read_catalog(root).knobs

@@ -2,17 +2,20 @@
 
 import re
 import textwrap
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
+from common.display.table import aligned
 from common.errors import unknown
 from common.stacks.catalog import read_catalog
+from common.stacks.variant import NamedStack, Variant
 
 WIDTH = 100
 RUN = "config"  # the yaml of a run; other commands also take its keys
+Blocks = dict[str, list[str]]  # {key of a yaml: lines of its value and of its comment}
 
 
 def overview(command: str, root: Path) -> str:
@@ -21,17 +24,17 @@ def overview(command: str, root: Path) -> str:
     parts = [_comment(_read(root, command))]
     if groups:
         title = "Choices (NAME=VALUE); --help NAME explains each value, and --help variant lists knobs"
-        rows = [_wrapped(name, ", ".join(_names(root, name))) for name in groups]
+        fill = partial(textwrap.fill, width=WIDTH, subsequent_indent=" " * 14)
+        rows = [fill(", ".join(_names(root, name)), initial_indent=f"  {name:<12}") for name in groups]
         parts.append("\n".join([title, *rows]))
     elsewhere = _parts(RUN, root)[0] if RUN in files and command != RUN else []
+    blocks = {key: block for file in files if file not in elsewhere for key, block in _blocks(root, file).items()}
     lines = [
         line
-        for file in files
-        if file not in elsewhere
-        for key, block in _keys(root, file)
-        for line in _short(key, block)
+        for key, block in blocks.items()
+        for line in ([f"{block[0]} (--help {key})"] if _is_section(block) else block)
     ]
-    parts.append("\n".join(["Keys (key=value) and their defaults", *(f"  {line}" for line in lines)]))
+    parts.append("\n  ".join(["Keys (key=value) and their defaults", *lines]))
     if elsewhere:
         parts.append("Keys of a run are taken, too: python -m experiments --help")
     return "\n\n".join(parts)
@@ -40,19 +43,20 @@ def overview(command: str, root: Path) -> str:
 def about(command: str, topic: str, root: Path) -> str:
     """A line for each value of a choice, with variants' knobs or the default's keys; or the keys of a section."""
     files, groups = _parts(command, root)
-    sections = {key: block for file in files for key, block in _keys(root, file) if _is_section(block)}
-    if topic in sections:
-        return "\n".join(sections[topic])
+    blocks = {key: block for file in files for key, block in _blocks(root, file).items() if _is_section(block)}
+    if topic in blocks:
+        return "\n".join(blocks[topic])
     name = topic if topic in groups else topic.removesuffix("s")
     if name not in groups:
-        raise unknown("topic", topic, [*groups, *sections])
-    parts = [f"{name}=VALUE", "\n".join(_values(root, name))]
+        raise unknown("topic", topic, [*groups, *blocks])
+    parts = [f"{name}=VALUE", aligned([(value, _idea(root, name, value)) for value in _names(root, name)], "  ")]
     if name == "variant":
-        parts.append("\n".join(["Knobs (knob=value)", *_knobs(root)]))
-    elif groups[name] and (keys := [line for _, block in _keys(root, f"{name}/{groups[name]}") for line in block]):
-        parts.append(
-            "\n".join([f"Keys of {name}={groups[name]}, as {name}.KEY=value", *(f"  {line}" for line in keys)])
-        )
+        knobs = [(one.name, knob) for one in read_catalog(root).variants.values() for knob in one.knobs]
+        cells = [(one, f"{knob.name}={knob.default}", knob.describe(), knob.help) for one, knob in knobs]
+        parts.append("Knobs (knob=value)\n" + aligned(cells, "  "))
+    elif groups[name] and (keys := _blocks(root, f"{name}/{groups[name]}")):
+        lines = [line for block in keys.values() for line in block]
+        parts.append("\n  ".join([f"Keys of {name}={groups[name]}, as {name}.KEY=value", *lines]))
     return "\n\n".join(parts)
 
 
@@ -75,21 +79,14 @@ def _parts(name: str, root: Path) -> tuple[list[str], dict[str, str | None]]:
     return files, groups
 
 
-def _keys(root: Path, name: str) -> Iterator[tuple[str, list[str]]]:
-    """Each key of a yaml with the lines of its value and of its comment."""
-    for block in re.split(r"^(?=\w)", _read(root, name), flags=re.MULTILINE)[1:]:
-        key = block.partition(":")[0]
-        if key not in ("defaults", "hydra"):
-            first, *more = block.splitlines()
-            yield key, [first, *(line for line in more if line.startswith(" "))]
+def _blocks(root: Path, name: str) -> Blocks:
+    texts = re.split(r"^(?=\w)", _read(root, name), flags=re.MULTILINE)[1:]
+    blocks = {text.partition(":")[0]: text.splitlines() for text in texts if not text.startswith(("defaults", "hydra"))}
+    return {key: [first, *(line for line in more if line.startswith(" "))] for key, (first, *more) in blocks.items()}
 
 
 def _is_section(block: list[str]) -> bool:
     return bool(re.match(r"\w+:\s*(#|$)", block[0])) and len(block) > 1
-
-
-def _short(key: str, block: list[str]) -> list[str]:
-    return [f"{block[0]} (--help {key})"] if _is_section(block) else block
 
 
 def _comment(text: str) -> str:
@@ -102,31 +99,12 @@ def _names(root: Path, group: str) -> list[str]:
     return sorted(file.stem for file in (root / "conf" / group).glob("*.yaml"))
 
 
-def _wrapped(name: str, text: str) -> str:
-    indent = " " * 14
-    return textwrap.fill(text, WIDTH, initial_indent=f"  {name:<12}", subsequent_indent=indent)
-
-
-def _values(root: Path, group: str) -> list[str]:
-    """Each value of a group: a variant with its idea, others with the first sentence of the yaml's comment."""
+def _idea(root: Path, group: str, name: str) -> str:
+    """The idea of a variant or a stack; of another value the first sentence of its yaml's comment."""
     catalog = read_catalog(root)
-    ideas = {name: variant.idea for name, variant in catalog.variants.items()}
-    ideas |= {name: stack.idea for name, stack in {**catalog.stacks, **catalog.tuned}.items()}
-    about = {
-        name: ideas.get(name) or _sentence(_comment(_read(root, f"{group}/{name}"))) for name in _names(root, group)
-    }
-    width = max(map(len, about), default=0)
-    return [f"  {name:{width}}  {text}" for name, text in about.items()]
-
-
-def _sentence(comment: str) -> str:
-    lines = (line for line in comment.splitlines() if not line.startswith(("@package", "Run ")))
-    return re.split(r"(?<=[^.]\.)\s", " ".join(lines))[0]
-
-
-def _knobs(root: Path) -> list[str]:
-    knobs = [(variant.name, knob) for variant in read_catalog(root).variants.values() for knob in variant.knobs]
-    cells = [(name, f"{knob.name}={knob.default}", knob.describe(), knob.help) for name, knob in knobs]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)][:-1]
-    rows = ["  ".join(["", *map(str.ljust, row, widths), row[-1]]) for row in cells]
-    return rows or ["  (no variant has one yet)"]
+    known: dict[str, Variant | NamedStack] = {**catalog.variants, **catalog.stacks, **catalog.tuned}
+    if group == "variant" and name in known:
+        return known[name].idea
+    lines = _comment(_read(root, f"{group}/{name}")).splitlines()
+    comment = " ".join(line for line in lines if not line.startswith(("@package", "Run ")))
+    return re.split(r"(?<=[^.]\.)\s", comment)[0]

@@ -32,7 +32,6 @@ SYNTHETIC = "synthetic"
 AUTO_MODEL = {"cuda": "qwen3_0_6b", "ptx": "tiny"}
 RUNS_KEYS = ("task", "reproduce", "resume", "timing", "archs", "budget_s", "row_s")  # a yaml in experiment/ sets task
 FORMATS = ("format", "head_format", "kv_format")  # keys at the top: of weights and cache, whatever the model
-USUAL = {"timing": "none", "validate": "plain"}  # choice of commands that take no other from the group
 Fastest = Callable[[Catalog, int], NamedStack | None]
 
 
@@ -99,19 +98,13 @@ def resolve(
 def refuse_runs_keys(cfg: DictConfig, what: str, *more: str) -> None:
     """Raise LabError for a key that only `python -m experiments` uses, given to `what`, such as "a profile".
 
-    cfg: composed with timing=none; unchanged values are as in conf/config.yaml. more: further keys without effect on
-    `what`, besides RUNS_KEYS.
+    cfg: composed with timing=none. more: further keys without effect on `what`, besides RUNS_KEYS.
     """
-    given, config = Section.from_config(cfg).values, OmegaConf.load(ROOT / "conf" / "config.yaml")
+    from common.config.cli import composed  # imports Hydra, which a worker does without
 
-    def usual(key: str) -> Any:
-        if key not in USUAL:
-            return OmegaConf.select(config, key)
-        section = OmegaConf.load(ROOT / "conf" / key / f"{USUAL[key]}.yaml")
-        return {"name": USUAL[key], **Section.from_config(section).values}
-
+    given, usual = (Section.from_config(config).values for config in (cfg, composed("generate", [])))
     for key in (*RUNS_KEYS, *more):
-        if given[key] != usual(key):
+        if given[key] != usual[key]:
             name = "experiment" if key == "task" else key
             raise LabError(f"{name}= has no effect on {what}", "leave it out, or run python -m experiments")
 

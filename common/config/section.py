@@ -55,9 +55,8 @@ class Section:
     def section(self, key: str) -> "Section":
         value = self.values.get(key)
         if not isinstance(value, dict):
-            raise LabError(
-                f"{self.path}{key}={value} is not a section", f"override one of its keys: {self.path}{key}.KEY="
-            )
+            name = f"{self.path}{key}"
+            raise LabError(f"{name}={value} is not a section", f"override one of its keys: {name}.KEY=")
         return Section(value, f"{self.path}{key}.", self.origins)
 
     def read(self, kind: type[T], but: Collection[str] = ()) -> T:
@@ -117,36 +116,31 @@ class Section:
     def wholes(self, key: str, low: int) -> tuple[int, ...]:
         """A non-empty list of integers of at least `low`; a single integer counts as a list of one."""
         value = self.values.get(key)
-        items = value if isinstance(value, list) else [value]
-        if not items:
-            raise LabError(f"{self._name(key)} is an empty list", f"give {self._name(key)}=[N,...]")
-        return tuple(self._whole(key, item, low, None) for item in items)
+        if value == []:
+            raise self._wrong(key, value, "is an empty list", "[N,...]")
+        return tuple(self._whole(key, item, low, None) for item in (value if isinstance(value, list) else [value]))
 
     def number(self, key: str) -> float:
         """A number above zero."""
         value = self.values.get(key)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
-            raise LabError(f"{self._name(key)}={value} is not a positive number", f"give {self._name(key)}=X")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise self._wrong(key, value, "is not a positive number", "X")
         return float(value)
 
     def flag(self, key: str) -> bool:
         """true or false."""
         value = self.values.get(key)
         if not isinstance(value, bool):
-            raise LabError(f"{self._name(key)}={value} is neither true nor false", f"give {self._name(key)}=true")
+            raise self._wrong(key, value, "is neither true nor false", "true")
         return value
 
     def text(self, key: str, blank: bool = False) -> str:
         """A string that is not empty nor, unless `blank`, only white space."""
         value = self.values.get(key)
-        name = self._name(key)
         if not isinstance(value, str):
-            shown = json.dumps(value)
-            quote = f"""quote it: {name}='"{shown}"'"""  # for Hydra as well as for the shell
-            number = isinstance(value, int | float)
-            raise LabError(f"{name}={shown} is not a text", quote if number else f"give {name}=TEXT")
+            raise self._wrong(key, json.dumps(value), "is not a text", """'"TEXT"'""")
         if not (value if blank else value.strip()):
-            raise LabError(f"{name}= is empty", f"give {name}=TEXT")
+            raise self._wrong(key, value, "is empty", "TEXT")
         return value
 
     def location(self, key: str) -> Path:
@@ -157,20 +151,19 @@ class Section:
         """A list of non-empty strings; the list may be empty."""
         value = self.values.get(key)
         if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-            name = self._name(key)
-            raise LabError(f"{name}={value} is not a list of names", f"""give {name}='["a","b"]'""")
+            raise self._wrong(key, value, "is not a list of names", """'["a","b"]'""")
         return tuple(value)
 
     def _name(self, key: str) -> str:
         return self.origins.get(f"{self.path}{key}", f"{self.path}{key}")
 
+    def _wrong(self, key: str, value: Any, fault: str, example: str) -> LabError:
+        return LabError(f"{self._name(key)}={value} {fault}", f"give {self._name(key)}={example}")
+
     def _whole(self, key: str, value: Any, low: int, high: int | None) -> int:
-        inside = (
-            isinstance(value, int) and not isinstance(value, bool) and low <= value and (high is None or value <= high)
-        )
-        if not inside:
+        if isinstance(value, bool) or not isinstance(value, int) or value < low or (high is not None and value > high):
             span = f"of at least {low}" if high is None else f"in {low}..{high}"
-            raise LabError(f"{self._name(key)}={value} is not a whole number {span}", f"give {self._name(key)}=N")
+            raise self._wrong(key, value, f"is not a whole number {span}", "N")
         return value
 
 

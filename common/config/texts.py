@@ -1,28 +1,32 @@
-"""Free texts on a command line: read like JSON strings, and protected from Hydra's and OmegaConf's syntax."""
+"""Free texts on a command line: taken literally, or read as JSON where they begin as JSON does."""
 
 import json
 import re
+from typing import Any
 
 from common.errors import LabError
 
 TEXTS = ("prompt", "system", "stop_strings")  # keys with free text, for a model or an answer
-_QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\])*)\1""", re.DOTALL)
 
 
 def admit_text(argument: str) -> str:
-    r"""An override as it is; for a key of TEXTS with its escapes decoded, and without interpolation.
+    """An override as it is; of a key of TEXTS, with its text quoted for Hydra, which then neither splits nor fills it.
 
-    Raises LabError for an escape that JSON has not, a backslash or `${` outside quotes, and text that is no Unicode.
+    A value that begins with a double quote or `[` is JSON: a text, a list, or several for a multirun.
+    Raises LabError where it is not, and for text that is no Unicode.
     """
     key, equals, value = argument.partition("=")
     name = key.lstrip("+")
-    if name not in TEXTS:
+    if name not in TEXTS or value in ("", "null"):
         return argument
-    outside = _QUOTED.sub("", value)
-    for special in ("\\", "${"):
-        if special in outside:
-            raise LabError(f"{name}: {special} stands outside quotes", f"""quote the text: {name}='"TEXT"'""")
-    admitted = key + equals + _QUOTED.sub(lambda found: quoted(_decoded(name, found[2])), value)
+    values = [value]
+    if value.startswith(('"', "[")):
+        try:
+            values = json.loads(f"[{value}]", strict=False)
+        except json.JSONDecodeError as error:
+            remedy = r"""write "TEXT", with \n for a new line and \\ for a backslash, or ["a","b"]"""
+            raise LabError(f"{name}={value} is not JSON: {error.msg}", remedy) from None
+    admitted = key + equals + ",".join(map(_for_hydra, values))
     try:
         admitted.encode()
     except UnicodeEncodeError:
@@ -36,13 +40,7 @@ def quoted(text: str) -> str:
     return "'" + re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"
 
 
-def _decoded(name: str, text: str) -> str:
-    """The text between two quotes of either kind. Raises LabError for an escape that is not JSON's."""
-    other = {"\\'": "'", '"': '\\"'}
-    inner = re.sub(r'\\.|"', lambda found: other.get(found[0], found[0]), text, flags=re.DOTALL)
-    try:
-        return json.loads(f'"{inner}"', strict=False)
-    except json.JSONDecodeError as error:
-        wrong = inner[inner.rindex("\\", 0, error.pos) :][:2]
-        remedy = r"write \n for a new line, \\ for a backslash, and else as JSON does"
-        raise LabError(f"{name}: {wrong} is not an escape of JSON", remedy) from None
+def _for_hydra(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(map(_for_hydra, value))}]"
+    return quoted(value) if isinstance(value, str) else json.dumps(value)

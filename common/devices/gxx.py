@@ -13,13 +13,13 @@ from pathlib import Path
 
 from common import ROOT
 from common.cache.files import intact, making, writing
-from common.errors import CompileError, LabError
-from common.errors.machine import of_output, of_system
+from common.errors import LabError
+from common.errors.machine import MachineError, of_system
 
 
 class Compiler:
-    """g++ with the folder `cache`. All methods raise LabError without g++, CompileError with the whole output, and
-    MachineError for failures that are not the text's.
+    """g++ with the folder `cache`. All methods raise LabError without g++, and MachineError where it fails, because
+    its texts are the lab's own.
 
     cross: prefix of the compiler's name for another processor than this machine's, such as `aarch64-linux-gnu-`.
     """
@@ -31,12 +31,11 @@ class Compiler:
         """First line of `g++ --version`."""
         return _version(_gxx(self._cross))
 
-    def link(self, objects: list[Path], suffix: str, *flags: str) -> Path:
-        """A shared library (suffix `.so`) or an executable (suffix `.exe`) of `objects`."""
-        target = self.cache / f"{sha(*(path.name for path in objects), *flags)}{suffix}"
-        shared = ("-shared",) if suffix == ".so" else ()
+    def link(self, objects: list[Path]) -> Path:
+        """A shared library of `objects`."""
+        target = self.cache / f"{sha(*(path.name for path in objects))}.so"
         linker = () if self._cross else _linker()
-        return self.compiled(target, [*shared, *linker, "-pthread", *flags, *map(str, objects)])
+        return self.compiled(target, ["-shared", *linker, "-pthread", *map(str, objects)])
 
     def run(self, arguments: Sequence[str], folder: str = ".") -> None:
         """Run g++ with `arguments` in `folder`."""
@@ -99,17 +98,16 @@ def temporary() -> Iterator[str]:
 
 
 def _run(command: list[str], folder: str = ".") -> subprocess.CompletedProcess[str]:
-    """Run g++ with messages in English. Raises CompileError, and MachineError where the text is not at fault."""
+    """Run g++ with messages in English. Raises MachineError with the whole output."""
     environment = os.environ | {"LC_ALL": "C"}
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=folder, env=environment)
     except OSError as error:
         raise of_system(error, "g++ cannot be started") from error
     if done.returncode:
-        if fault := of_output(done.stderr, done.returncode, command):
-            raise fault
         lines = [line for line in done.stderr.splitlines() if not line.startswith("collect2:")]  # says that ld failed
-        first = next((line for line in lines if "error" in line), next(iter(lines), done.stderr.strip()))
+        first = next((line for line in lines if "error" in line), next(iter(lines), f"exit code {done.returncode}"))
         first = first.replace(f"{ROOT}/", "")
-        raise CompileError(f"g++ failed: {first}", "add debug=true for the whole output of the compiler", done.stderr)
+        remedy = "check that g++ works, and that memory and disks have room"
+        raise MachineError(f"g++ failed: {first}", remedy, done.stderr)
     return done

@@ -2,9 +2,8 @@
 
 import math
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 from textwrap import wrap
@@ -17,9 +16,8 @@ NAME, TEXT, NUMBER = "name", "text", "number"  # kinds of columns
 PLAIN_WIDTH = 100  # columns if the output is no terminal
 GAP = 3  # columns of a terminal between two cells
 WORD = (8, 24)  # limits of a word of a name or a text, in columns: in a narrow terminal, and in any
-HEAD = 13  # columns above which a head over narrow numbers is broken into lines
+HEAD = 13  # columns above which a head over narrow cells is broken into lines
 LONG = 40  # characters above which a page gives a text more room
-BREAK = "\v"  # white space that occurs in no name
 
 
 class Cell(NamedTuple):
@@ -135,14 +133,21 @@ def terminal(table: Table, console: "Console | None" = None, heading: str = "") 
     console = console or _console()
     if heading:
         console.print(Text(heading, style="bold"), soft_wrap=True)
-    for part in _parts(_laid_out(table, console.width), console.width) if table.rows else ():
+    heads, widths = _laid_out(table, console.width) if table.rows else ([], [])
+    for part in _parts(table.columns, widths, console.width) if table.rows else ():
         grid = Grid(header_style="bold", show_edge=False, pad_edge=False)
-        for column in part:
-            number = column.kind == NUMBER
-            justify = "right" if number else "left"
-            grid.add_column(Text(column.head), justify=justify, no_wrap=number, min_width=column.width)  # type: ignore[arg-type]
-        for cells in zip(*(column.cells for column in part), strict=True):
-            grid.add_row(*(Text(each.text, each.style) for each in cells))
+        for at in part:
+            kind, width = table.columns[at].kind, widths[at]
+            grid.add_column(
+                Text(heads[at]),
+                justify="right" if kind == NUMBER else "left",
+                no_wrap=kind == NUMBER,
+                min_width=width,
+                max_width=width if kind == NAME else None,
+                overflow="fold",
+            )
+        for row in table.rows:
+            grid.add_row(*(Text(cell(row[at]), row[at].style if isinstance(row[at], Cell) else "") for at in part))
         console.print(grid)
         console.print()
     for note in table.notes:
@@ -180,67 +185,37 @@ def _console() -> "Console":
     return plain if plain.is_terminal or "COLUMNS" in os.environ else Console(width=PLAIN_WIDTH)
 
 
-class _Laid(NamedTuple):
-    """A column laid out for a terminal: `width` is enough for every line of a number, and every word of a text."""
-
-    head: str
-    kind: str
-    group: str
-    cells: Sequence[Cell]
-    width: int
-
-
-def _laid_out(table: Table, width: int) -> list[_Laid]:
-    """The columns; a word of a name is broken where it would leave no room for the widest number."""
-    numbers = [at for at, column in enumerate(table.columns) if column.kind == NUMBER]
-    widest = max((len(cell(row[at])) for row in table.rows for at in numbers), default=0)
+def _laid_out(table: Table, width: int) -> tuple[list[str], list[int]]:
+    """Head of each column, broken into lines, and its least width: numbers are not broken, names and texts may be."""
+    cells = [[cell(row[at]) for row in table.rows] for at in range(len(table.columns))]
+    needed = [max(len(line) for text in column for line in text.split("\n")) for column in cells]
+    widest = max((wide for column, wide in zip(table.columns, needed, strict=True) if column.kind == NUMBER), default=0)
     names = max(1, sum(column.kind == NAME for column in table.columns))
     least, most = WORD
     room = max(least, min(most, (width - widest) // names - GAP))
-    laid = []
-    for at, (head, kind, group) in enumerate(map(astuple, table.columns)):
-        cells = [row[at] if isinstance(row[at], Cell) else Cell(cell(row[at])) for row in table.rows]
-        if kind == NUMBER:
-            wide = max(len(each.text) for each in cells)
-            heads = [part for line in head.split("\n") for part in _wrapped(line, max(wide, HEAD))]
-            needed = max(wide, *map(len, heads))
-            head = "\n".join(heads)
-        else:
-            cells = [each._replace(text=_broken(each.text, room)) for each in cells]
-            lines = [line for text in (head, *(each.text for each in cells)) for line in text.split("\n")]
-            needed = max(min(room, max(map(len, lines))), *(len(word) for line in lines for word in line.split()))
-        laid.append(_Laid(head, kind, group or head, cells, needed))
-    return laid
+    heads, widths = [], []
+    for column, wide in zip(table.columns, needed, strict=True):
+        wide = wide if column.kind == NUMBER else min(wide, room)
+        lines = [part for line in column.head.split("\n") for part in wrap(line, max(wide, HEAD)) or [""]]
+        heads.append("\n".join(lines))
+        widths.append(max(wide, *map(len, lines)))
+    return heads, widths
 
 
-def _parts(columns: Sequence[_Laid], width: int) -> list[list[_Laid]]:
-    """The columns in the fewest parts that fit `width`."""
+def _parts(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[list[int]]:
+    """The columns in the fewest parts that fit `width`, by their places."""
 
-    def needs(some: Sequence[_Laid]) -> int:
-        return sum(column.width + GAP for column in some)
+    def needs(places: Sequence[int]) -> int:
+        return sum(widths[at] + GAP for at in places)
 
-    names = [column for column in columns if column.kind == NAME]
-    others = [column for column in columns if column.kind != NAME]
-    room, parts = width + GAP - needs(names), list[list[_Laid]]()
-    for _, members in groupby(others, key=lambda column: column.group):
+    names = [at for at, column in enumerate(columns) if column.kind == NAME]
+    others = [at for at, column in enumerate(columns) if column.kind != NAME]
+    room, parts = width + GAP - needs(names), list[list[int]]()
+    for _, members in groupby(others, key=lambda at: columns[at].group or columns[at].head):
         group = list(members)
-        for piece in [group] if needs(group) <= room else [[column] for column in group]:
+        for piece in [group] if needs(group) <= room else [[at] for at in group]:
             if parts and needs(parts[-1]) + needs(piece) <= room:
                 parts[-1] += piece
             else:
                 parts.append(piece)
     return [[*names, *part] for part in parts] or [names]
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
-
-
-def _broken(text: str, width: int) -> str:
-    """`text` with line breaks in each word of more than `width` columns, after a `+` if possible."""
-
-    def lines(word: str) -> str:
-        parts = wrap(re.sub(r"\+(?=\S)", f"+{BREAK}", word), width, break_on_hyphens=False, replace_whitespace=False)
-        return "\n".join(part.replace(BREAK, "") for part in parts)
-
-    return " ".join(map(lines, text.split(" ")))

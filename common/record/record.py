@@ -7,7 +7,6 @@ included.
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from functools import cached_property
 from typing import Any
 
 from common.compile.sass import Resources
@@ -36,11 +35,6 @@ class Record:
     kind: str = ""
     provenance: JSON = field(default_factory=dict)
     row: JSON = field(default_factory=dict, repr=False, compare=False)
-
-    @cached_property
-    def git(self) -> JSON:
-        """commit and dirty, from `common.record.provenance.git`; {} without either."""
-        return self.provenance.get("git") or {}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from common.model.shapes import Model
 from common.record.provenance import provenance
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, check_stack, knob_values, knob_words
-from experiments.tables.find import find, undamaged
+from experiments.tables.find import find
 from experiments.tables.progress import Quiet
 
 VERSIONS = ("lab", "python", "torch", "cupy", "numpy", "nvrtc")  # fields of the provenance: printed, but not compared
@@ -29,8 +29,7 @@ def reproduce(name: str, config: RunConfig) -> int:
     row = find(name, config.results)
     if row.get("kind") != "run":
         raise LabError(f"{row['id']} is a record of kind {row.get('kind')}", "give the id of a run")
-    with undamaged(row):
-        then, now, again = recorded(row), rebuilt(config, row), command(row)
+    then, now, again = recorded(row), rebuilt(config, row), command(row)
     width = max(map(len, then))
     for name, value in then.items():
         mark = "same  " if value == now[name] else "DIFFERS"

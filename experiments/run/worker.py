@@ -10,11 +10,9 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from common.cache.files import again
 from common.cache.folder import keep_below
 from common.cache.log import LOG
 from common.config.run_config import RunConfig
@@ -64,7 +62,7 @@ def main() -> None:
         setup = open_setup(from_json(RunConfig, first["config"]), first["weights"], events)
         parent.send({"ready": to_json(setup.device.describe())})
         while True:
-            parent.send({"done": to_json(again(partial(answer, setup, requests.get())))})
+            parent.send({"done": to_json(answer(setup, requests.get()))})
     except MachineError as error:
         parent.send({"machine": [error.cause, error.remedy]})
     except LabError as error:

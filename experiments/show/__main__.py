@@ -1,4 +1,4 @@
-"""Show and compare records: `python -m experiments.show --help`."""
+"""Show records: `python -m experiments.show --help`."""
 
 import json
 import re
@@ -14,7 +14,8 @@ from common.config.cli import run_task
 from common.config.section import Section
 from common.config.texts import quoted
 from common.errors import LabError
-from experiments.tables.find import Record, find, newest, undamaged
+from experiments.show.record import listed, show_list, show_record
+from experiments.tables.find import Record, find, newest
 
 LISTED = 20  # records
 
@@ -24,7 +25,6 @@ class Settings:
     """The keys of conf/show.yaml, which explains them."""
 
     id: tuple[str, ...]
-    compare: tuple[str, ...]
     results: Path
     json: bool
     debug: bool
@@ -36,59 +36,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def words(argv: Sequence[str]) -> list[str]:
-    """The command line as Hydra reads it: ids, which stand alone, and `compare=A,B` become lists of quoted texts."""
+    """The command line as Hydra reads it: ids, which stand alone, become a list of quoted texts."""
     others, ids = list[str](), list[str]()
     for before, word in zip(["", *argv], argv, strict=False):
-        if re.fullmatch(r"id=[^[]+", word):
-            ids.append(word.removeprefix("id="))
-        elif word.startswith("compare="):
-            others.append(f"compare={_list(re.split(r',(?![^[]*])', word.removeprefix('compare=')))}")
-        elif "=" in word or word.startswith("-") or before.startswith("-"):  # a key, a flag, the value of a flag
-            others.append(word)
-        else:
-            ids.append(word)
-    return [*others, *([f"id={_list(ids)}"] if ids else [])]
-
-
-def _list(texts: Sequence[str]) -> str:
-    return f"[{','.join(map(quoted, texts))}]"
+        named = "=" in word or word.startswith("-") or before.startswith("-")  # a key, a flag, the value of a flag
+        (others if named else ids).append(word)
+    return [*others, *([f"id=[{','.join(map(quoted, ids))}]"] if ids else [])]
 
 
 def show(cfg: DictConfig) -> int:
-    """Print a comparison, some records, or a list. Raises LabError."""
+    """Print some records, or a list. Raises LabError."""
     settings = Section.from_config(cfg).read(Settings)
-    if settings.id and settings.compare:
-        raise LabError("both id and compare are given", "give the one or the other")
-    if settings.compare:
-        _compare(settings)
-    elif settings.id:
+    if settings.id:
         for row in [find(name, settings.results) for name in settings.id]:
-            _show_one(row, settings.json)
-    else:
-        from experiments.show.record import listed, show_list
-
-        rows = newest(settings.results)[:LISTED][::-1]
-        if settings.json:
-            print("\n".join(json.dumps(listed(row)) for row in rows))
-        else:
-            show_list(rows)
-    return 0
-
-
-def _show_one(row: Record, as_json: bool) -> None:
-    """Print a record, whether today's source is still the same, and the command that reproduces it."""
-    from experiments.show.record import show_record
-
-    try:
-        with undamaged(row):
             source, command = _today(row)
-    except LabError:
-        source, command = "unknown", "unknown"
-    if as_json:
-        print(json.dumps({**row, "source_today": source, "command": command}))
-        return
-    with undamaged(row):
-        show_record(row, source, command)
+            if settings.json:
+                print(json.dumps({**row, "source_today": source, "command": command}))
+            else:
+                show_record(row, source, command)
+        return 0
+    rows = newest(settings.results)[:LISTED][::-1]
+    if settings.json:
+        print("\n".join(json.dumps(listed(row)) for row in rows))
+    else:
+        show_list(rows)
+    return 0
 
 
 def _today(row: Record) -> tuple[str, str]:
@@ -117,17 +89,6 @@ def _recorded(row: Record) -> str:
     cut = [word.partition("=")[0] for word in words if "=.../" in word]
     missing = f"  (the record has no folders: complete {', '.join(cut)})" if cut else ""
     return shlex.join(words) + missing
-
-
-def _compare(settings: Settings) -> None:
-    """Print two runs side by side. Raises LabError when they cannot be compared."""
-    from experiments.show.compare import compared, pair
-    from experiments.tables.result_table import print_result
-
-    rows = pair(settings.compare, settings.results)
-    with undamaged(rows[0]), undamaged(rows[1]):
-        table = compared(*rows)
-    print_result(table, settings.json)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
-"""A record as text: what ran, verdict, report, all figures, and the command that reproduces it."""
+"""A record as text: its fields, verdict, figures and report, and the command that reproduces it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from common.display.table import aligned, cell
 from common.record.store import STORE_FIELDS
-from common.stacks.stack import knob_words, title
+from common.stacks.stack import title
 from experiments.tables.find import Record
 from experiments.tables.result_table import recorded_result, show_result
 from experiments.tables.row import label, row_of, totals
-from experiments.tables.run_row import Row, Timed, error
+from experiments.tables.run_row import TimedRow, error
 
-RUN_SETTINGS = ("model", "weights", "device", "seed", "threads", "blocks", "options")
-Lines = list[tuple[str, str]]
+# Fields that are shown in another form than the others.
+TABLE = ("columns", "table", "notes", "question", "basis", "needs_gpu", "keys")
+HIDDEN = (*STORE_FIELDS, *TABLE, "kind", "report", "stages", "generation")
 
 
 def listed(row: Record) -> dict[str, str]:
@@ -30,25 +31,17 @@ def show_record(row: Record, source: str, command: str) -> None:
     """Print a whole record. source: whether today's source is the same; command: to reproduce it."""
     print(f"{_what(row)}  ({row.get('kind')} {row['id']}, {_time(row)} UTC)")
     if "columns" in row:
-        _print("", _settings(row))
         show_result(recorded_result(row))
-    elif row.get("kind") == "run":
-        shown = row_of(row)
-        stack = [("stack", title(row["stack"])), ("parent", title(row["parent"])), ("knobs", _knobs(shown))]
-        source_line = ("source", f"{row['source_sha']}: {source}")
-        _print("", [*stack, *_settings(row), *_verdict(row, shown), source_line])
-        if row["report"]:
-            print("\nReport\n" + "\n".join(f"  {line}" for line in row["report"].splitlines()))
-        for head, lines in _figures(row, shown):
-            _print(head, lines)
-    else:
-        fields = {name: row[name] for name in row if name not in (*STORE_FIELDS, "kind", "provenance")}
-        stages = fields.pop("stages", [])  # a timeline has them
-        _print("", _texts(fields))
-        if stages:
-            rows = [[*stages[0]], *([*map(cell, stage.values())] for stage in stages)]
-            print("\nStages", aligned(rows, indent="  "), sep="\n")
-    _print("Provenance", _texts(row.get("provenance") or {}))
+    fields = {**row} | (_of_run(row) | {"source": source} if row.get("kind") == "run" else {})
+    fields = {name: value for name, value in fields.items() if name not in HIDDEN and value not in (None, "", [], {})}
+    _print("", ((name, value) for name, value in fields.items() if not isinstance(value, Mapping)))
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            _print(name, value.items())
+    if stages := row.get("stages"):  # of a timeline
+        print("\nstages", aligned([[*stages[0]], *([*map(cell, each.values())] for each in stages)], "  "), sep="\n")
+    if row.get("report"):
+        print("\nreport", *row["report"].splitlines(), sep="\n  ")
     print(f"\nReproduce: {command}")
 
 
@@ -65,59 +58,37 @@ def _time(row: Record) -> str:
     return row["time"][: len("2026-01-31T12:00:00")].replace("T", " ")
 
 
-def _print(head: str, lines: Lines) -> None:
-    print(*([f"\n{head}"] if head else []), *([aligned(lines, indent="  ")] if lines else []), sep="\n")
+def _print(head: str, fields: Iterable[tuple[str, Any]]) -> None:
+    lines = [(name, _text(value)) for name, value in fields]
+    print(*([f"\n{head}"] if head else []), *([aligned(lines, "  ")] if lines else []), sep="\n")
 
 
-def _settings(row: Record) -> Lines:
-    """Model, device and options of a run, as far as the record has them."""
-    settings = {name: row.get(name) for name in RUN_SETTINGS} | {"requested": row.get("asked")}
-    return _texts({name: value for name, value in settings.items() if value is not None})
-
-
-def _knobs(shown: Row) -> str:
-    return ", ".join(f"{variant}: {' '.join(knob_words(knobs))}" for variant, knobs in shown.knobs.items()) or "none"
-
-
-def _verdict(row: Record, shown: Row) -> Iterator[tuple[str, str]]:
-    yield "status", row["status"]
-    if row["reason"]:
-        yield "reason", row["reason"]
-    if verdict := row["verdict"]:
+def _of_run(row: Record) -> dict[str, Any]:
+    """Fields of a run in a form that fits a screen: counts of all stages together, times without their samples."""
+    shown, verdict = row_of(row), row["verdict"]
+    found: dict[str, Any] = {"stack": title(row["stack"]), "parent": title(row["parent"])}
+    if verdict:
         layer = "" if verdict["worst"]["layer"] is None else f" layer {verdict['worst']['layer']}"
-        yield "validated", f"{verdict['steps']} steps, inputs of seed {verdict['seed']}"
-        yield "not exercised", "; ".join(shown.not_exercised) or "-"
-        yield "max error", f"{error(shown)} allowed, at {shown.worst_stage}{layer}"
+        found["verdict"] = {
+            "validated": f"{verdict['steps']} steps, inputs of seed {verdict['seed']}",
+            "max error": f"{error(shown)} allowed, at {shown.worst_stage}{layer}",
+            "not exercised": "; ".join(shown.not_exercised) or "-",
+        }
+    found["counts"] = {name: cell(value) for name, value in sorted(totals(row["counts"] or {}).items())}
+    found["resources"] = {
+        arch: {**used, "histogram": f"{sum(used.get('histogram', {}).values())} instructions"}
+        for arch, used in row["resources"].items()
+    }
+    times = {f"position {timed.position}": _measured(timed) for timed in shown.latencies}
+    found["latencies"] = times | ({"generation": _measured(shown.generation)} if shown.generation else {})
+    return found
 
 
-def _figures(row: Record, shown: Row) -> Iterator[tuple[str, Lines]]:
-    if shown.times:
-        names = [*(f"position {timed.position}" for timed in shown.latencies), "generation"]
-        yield "Time", [(name, _measured(timed)) for name, timed in zip(names, shown.times, strict=False)]
-    if row["counts"]:
-        head = "Counts of one step, all stages together (a *bit field is in bytes)"
-        yield head, [(name, cell(value)) for name, value in sorted(totals(row["counts"]).items())]
-    if row.get("seconds"):
-        yield "Seconds of the run", [(name, f"{seconds:.2f}") for name, seconds in row["seconds"].items()]
-    if row["resources"]:
-        yield "Resources", [(arch, _resources(used)) for arch, used in row["resources"].items()]
-
-
-def _resources(used: Mapping[str, Any]) -> str:
-    numbers = {name: value for name, value in used.items() if isinstance(value, int)}
-    numbers["instructions"] = sum(used.get("histogram", {}).values())
-    return ", ".join(f"{name} {value:,}" for name, value in numbers.items())
-
-
-def _measured(timed: Timed) -> str:
+def _measured(timed: TimedRow) -> str:
     low, high = timed.interval
     figures = f"{timed.microseconds:.1f} us a token, 95 % interval {low:.1f} to {high:.1f}; {timed.gb_per_s:.0f} GB/s, "
     against = f"{timed.percent_of_ceiling:.1f} % of the read ceiling; against its parent: {timed.verdict}"
     return "; ".join((figures + against, *timed.marks))
-
-
-def _texts(fields: Mapping[str, Any]) -> Lines:
-    return [(name, _text(value)) for name, value in fields.items()]
 
 
 def _text(value: Any) -> str:

@@ -1,8 +1,8 @@
-"""Location of a command's records, and the commands that go on with them."""
+"""Location of a command's records, and the command that shows them."""
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from common import ROOT
@@ -12,16 +12,9 @@ LISTED = 3  # ids; of more, the first and the last
 
 
 def closing_lines(ids: Sequence[str], results: Path) -> str:
-    """Location of the records `ids`, and the next commands: lines to print after the tables."""
-    return "\n".join(_closing_lines(ids, results))
-
-
-def _closing_lines(ids: Sequence[str], results: Path) -> Iterator[str]:
+    """Location of the records `ids`, and the command that shows one: lines to print after the tables."""
     listed = ", ".join(ids) if len(ids) <= LISTED else f"{len(ids)} records, {ids[0]} to {ids[-1]}"
-    yield f"Kept in {relative(results)}: {listed}"
-    yield f"  look at one    {show_command(ids[-1], results)}"
-    if len(ids) > 1:
-        yield f"  compare two    {show_command(f'compare={ids[0]},{ids[-1]}', results)}"
+    return f"Kept in {relative(results)}: {listed}\n  look at one    {show_command(ids[-1], results)}"
 
 
 def show_command(what: str, results: Path) -> str:

@@ -1,7 +1,6 @@
 """Records by their id, in the store of a run and in the committed evidence."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,6 @@ from common.record.store import Store
 Record = Mapping[str, Any]
 LAST = "last"
 LISTED = 5  # ids that an error names
-
-
-@contextmanager
-def undamaged(row: Record) -> Iterator[None]:
-    """Raise LabError, with the id, for a record with fields missing or of the wrong type."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        cause = f"the record {row['id']} is damaged: {type(error).__name__} {error}"
-        raise LabError(cause, f"python -m experiments.show {row['id']} json=true prints it as it is") from error
 
 
 def newest(results: Path) -> Sequence[Record]:

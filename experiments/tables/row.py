@@ -7,7 +7,7 @@ from typing import Any
 from common.devices.counters import WIDTHS
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, knob_values, knob_words
-from experiments.tables.run_row import IMPLAUSIBLE, ArchResources, Row, Timed
+from experiments.tables.run_row import IMPLAUSIBLE, ArchResources, Row, TimedRow
 
 Record = Mapping[str, Any]
 
@@ -94,9 +94,9 @@ def totals(counts: Mapping[str, Mapping[str, int]]) -> Mapping[str, int]:
     return sums
 
 
-def _timed(latency: Record) -> Timed:
+def _timed(latency: Record) -> TimedRow:
     seconds = latency["seconds"]
-    return Timed(
+    return TimedRow(
         position=latency["position"],
         microseconds=1e6 * seconds["median"],
         interval=(1e6 * seconds["low"], 1e6 * seconds["high"]),

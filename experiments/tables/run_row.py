@@ -18,7 +18,7 @@ class ArchResources:
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedRow:
     """Time at one position on a GPU."""
 
     position: int
@@ -44,8 +44,8 @@ class Row:
     load_bytes: Mapping[int, int] = field(default_factory=dict)  # weights and KV cache a token, by bits of a load
     activation_bytes: int | None = None  # activations loaded a token, by all blocks together
     resources: Mapping[str, ArchResources] = field(default_factory=dict)  # by arch, as `sm_90`
-    latencies: tuple[Timed, ...] = ()  # by position; empty without a GPU
-    generation: Timed | None = None  # many tokens from position 0 on
+    latencies: tuple[TimedRow, ...] = ()  # by position; empty without a GPU
+    generation: TimedRow | None = None  # many tokens from position 0 on
     record: str | None = None  # id in the store
     async_copy_bytes: int | None = None  # weights a token by cp.async
     prefetched_bytes: int | None = None  # weights a token that are requested ahead of their load
@@ -67,7 +67,7 @@ class Row:
     where: str | None = None  # GPUs on which it runs with these knobs, where knobs decide that
 
     @property
-    def times(self) -> tuple[Timed, ...]:
+    def times(self) -> tuple[TimedRow, ...]:
         return (*self.latencies, self.generation) if self.generation else self.latencies
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from common.display.table import NAME, TEXT, Cell, Column, Table, terminal
 from common.stacks.stack import title
 from experiments.tables.commands import show_command
-from experiments.tables.run_row import IMPLAUSIBLE, ArchResources, Row, Timed, error, labels
+from experiments.tables.run_row import IMPLAUSIBLE, ArchResources, Row, TimedRow, error, labels
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -106,7 +106,7 @@ def _times(rows: Sequence[Row], position: int, with_bandwidth: bool) -> Iterator
     yield Column("against\nparent", TEXT, group), [timed and _verdict(timed.verdict) for timed in times]
 
 
-def _latency(timed: Timed) -> str:
+def _latency(timed: TimedRow) -> str:
     half = (timed.interval[1] - timed.interval[0]) / 2
     return f"{timed.microseconds:.1f} ±{100 * half / timed.microseconds:.2f} %"
 

@@ -76,20 +76,6 @@ def compare(
     return Comparison(effect, low, high, verdict)
 
 
-def unpaired(
-    a: Sequence[float], b: Sequence[float], seed: int | None = None, confidence: float = VERDICT_CONFIDENCE
-) -> tuple[float, float, float]:
-    """median(b) / median(a) - 1 with its interval, of samples from rounds that did not alternate.
-
-    Percentile bootstrap: the two are resampled independently. What slows only one of them (heat, clocks, another
-    process) affects the change, but not its interval. Raises ValueError without samples.
-    """
-    generator = np.random.default_rng(seed)
-    before, after = (_resampled_medians(samples, confidence, generator) for samples in (a, b))
-    low, high = np.quantile(after / before - 1, _tails(confidence))
-    return float(np.median(b) / np.median(a) - 1), float(low), float(high)
-
-
 def _resampled_medians(samples: Sequence[float], confidence: float, generator: np.random.Generator) -> Any:
     """Medians of resampled samples, enough that ten of them lie outside of an interval at `confidence`."""
     values = np.asarray(samples, dtype=float)

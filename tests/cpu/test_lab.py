@@ -6,7 +6,6 @@ import random
 import re
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -178,20 +177,6 @@ def test_hydra_is_left_as_it_was(tmp_path):
             assert GlobalHydra.instance().hydra is before
             assert compose("mine").value == 3
     assert not GlobalHydra.instance().is_initialized()
-
-
-def test_labs_in_threads_do_not_mix_their_configurations():
-    found: dict[int, int] = {}
-
-    def open_(threads: int) -> None:
-        found[threads] = Lab(device="ptx", model="tiny", threads=threads).config.threads
-
-    workers = [threading.Thread(target=open_, args=(32 * (1 + number),)) for number in range(12)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert found == {threads: threads for threads in range(32, 32 * 13, 32)}
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed():

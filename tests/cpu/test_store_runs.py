@@ -38,7 +38,7 @@ def test_a_disk_that_fills_up_ends_the_run_with_one_line_and_whole_rows(tmp_path
     assert process.returncode == 2, err
     assert "Traceback" not in err
     assert [line for line in err.splitlines() if "error" in line] == [err.splitlines()[-1]]
-    assert "of a row were written; free space on that disk" in err.splitlines()[-1]
+    assert "cannot be written: File too large; choose another file" in err.splitlines()[-1]
     assert results(root).read_bytes() == before
 
 

@@ -11,7 +11,8 @@ from common.config.device_choice import find_gpu
 from common.errors import LabError
 from common.model.shapes import Model
 
-ABSENT = ("no NVIDIA driver", "the driver reports no GPU")  # causes with which find_gpu says that there is none
+# Causes with which find_gpu says that there is none.
+ABSENT = ("no NVIDIA driver", "the driver reports no GPU", "the GPU cannot be used: cudaErrorNoDevice")
 QWEN = Model("qwen3_0_6b", 1024, 3072, 28, 16, 8, 128, 151936, 2048, 1e6, 1e-6, True)
 
 

@@ -26,7 +26,7 @@ FLAGS = (
 
 
 def library(cache: Path, note: Callable[[str], None] = lambda text: None) -> Path:
-    """The path of the compiled library. Raises LabError without g++, and CompileError if it fails.
+    """The path of the compiled library. Raises LabError without g++, and MachineError if it fails.
 
     note: called if the library must be compiled, which takes a while.
     """
@@ -46,7 +46,7 @@ def library(cache: Path, note: Callable[[str], None] = lambda text: None) -> Pat
         note("g++ compiles the executor of PTX, once for this computer")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(compile_group, groups, objects))
-    return compiler.link(objects, ".so")
+    return compiler.link(objects)
 
 
 def _texts(files: Iterable[Path]) -> list[str]:

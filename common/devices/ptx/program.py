@@ -19,7 +19,7 @@ from common.devices.ptx.places import SPECIAL
 from common.devices.ptx.text import Kernel, parse
 from common.devices.ptx.variables import memory_of, reached
 from common.errors import LabError, Refused
-from common.errors.machine import Vanished
+from common.errors.machine import MachineError
 
 REPORT_BYTES = 1 << 16
 WORKSPACE_WORDS = 8  # zeros, of the driver for each cooperative launch: size and barrier of the grid
@@ -107,9 +107,7 @@ class Machine:
         try:
             self._library = ctypes.CDLL(str(library))
         except OSError as error:
-            if not library.exists():
-                raise Vanished(f"the executor {library} is gone: {error}", "give the command again") from error
-            raise
+            raise MachineError(f"the executor cannot be loaded: {error}", "give the command again") from error
         self._library.ptx_program.restype = ctypes.c_void_p
         self._numbers: dict[str, int] = {}
 

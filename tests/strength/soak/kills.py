@@ -58,7 +58,7 @@ def kills(count: int, folder: Path, seed: int, root: Path = ROOT, longest: float
                 break
         rows = _finish(folder, store.path, argv, root)
         found.sweeps += 1
-        found.torn += store.path.with_name(store.path.name + ".corrupt").exists()
+        found.torn += len(store.path.read_text().splitlines()) > len(store.records())
         finished = [row["key"] for row in store.records() if row["status"] != "INTERRUPTED"]
         found.twice += len(finished) - len(set(finished))
         found.different += [name for name in uninterrupted if rows.get(name) != uninterrupted[name]]
