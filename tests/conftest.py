@@ -96,14 +96,14 @@ def cpu_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def forked() -> Iterator[None]:
-    """Workers of this process are forked from a server, except under `coverage`, which begins with an interpreter."""
+    """Children of this process are forked from a server, except under `coverage`, which begins with an interpreter."""
     if "coverage" in sys.modules:
         yield
         return
-    from forked import Subprocess  # here, as it imports torch
+    from forked import Forking  # here, as it imports torch
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("experiments.processes.subprocess", Subprocess)
+        patch.setattr("experiments.processes.SPAWN", Forking)
         yield
 
 

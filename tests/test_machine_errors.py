@@ -15,7 +15,6 @@ from common.devices.gxx import Compiler
 from common.devices.ptx import device as ptx
 from common.errors import CompileError, LabError, OutOfMemory
 from common.errors.machine import MachineError, Vanished, system_errors
-from common.json_values import to_json
 from common.record.store import Store
 from experiments.__main__ import main
 from experiments.experiment import Experiment
@@ -166,7 +165,7 @@ def test_an_executor_that_vanishes_before_it_is_loaded_is_made_once_more(
     monkeypatch.setattr(ptx, "library", vanishes)
     given = ["variant=baseline", "model=tiny", "archs=[]", "validate=quick", f"cache={cpu_cache}", "seed=1"]
     config = configured(*given)
-    request = {"stack": to_json(config.stacks[0]), "seconds": 1000.0}
+    request = {"stack": config.stacks[0], "seconds": 1000.0}
     work = partial(answer, Setup(config, Quiet()), request)
     if times == 1:
         assert again(work)["status"] == "PASSED"

@@ -13,8 +13,6 @@ from common.config import budget
 from common.config.budget import Budget
 from common.config.device_choice import DeviceChoice
 from common.errors import Unfinished
-from common.json_values import from_json
-from common.stacks.stack import Stack
 from experiments.run.describe import Findings
 from experiments.run.setup import Setup
 from experiments.run.sweep import Sweep, places
@@ -41,7 +39,7 @@ class Workers:
             if fits(number):
                 self.sent.append(job)
                 self.now += 10
-                sha = self.setup.source(from_json(Stack, job["stack"])).sha
+                sha = self.setup.source(job["stack"]).sha
                 found = Findings(self.status, source_sha=sha, blocks=4).as_record() | {"verdict": VERDICT}
                 if self.verdict:
                     (timed_,) = timed("any", [])["latencies"]
@@ -121,7 +119,7 @@ def test_a_search_gives_its_workers_other_stacks_and_the_time_to_beat(sweep):
     workers.setup = other.setup
     other.config.results.unlink()
     other.run(beat=1e-3)
-    assert [(job["stack"]["name"], job["beat"]) for job in workers.sent] == [("vec128", 1e-3)]
+    assert [(job["stack"].name, job["beat"]) for job in workers.sent] == [("vec128", 1e-3)]
     assert (list(other.records), made.records) == ([0], {})
 
 

@@ -18,7 +18,7 @@ from common.record.record import RunRecord
 from common.stacks.stack import Stack
 from common.validate.verdict import PASSED
 from experiments.run.describe import Findings, identity, keep, origin_of, proof_of, request_of
-from experiments.run.pool import Pool, first_request
+from experiments.run.pool import Pool
 from experiments.run.setup import Setup
 from experiments.tables.progress import Progress
 from experiments.tables.row import row_of
@@ -83,7 +83,7 @@ class Sweep:
             else:
                 (self.show.begin if kind == "begin" else self.show.note)(text)
 
-        jobs = [{"stack": to_json(stacks[index]), "proof": validated.get(index), "beat": beat} for index in left]
+        jobs = [{"stack": stacks[index], "proof": validated.get(index), "beat": beat} for index in left]
         try:
             for job, device, found in self.pool.run(jobs, notify, fits):
                 self.show.skip(STEPS - begun[left[job]])
@@ -167,7 +167,7 @@ def open_sweep(config: RunConfig, show: Progress) -> Iterator[Sweep]:
     setup.check()
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill`, or a preempting scheduler
     try:
-        with Pool(first_request(config, setup.packed.sha), places(config, setup.model), config.timeout_s) as pool:
+        with Pool(config, setup.packed.sha, places(config, setup.model)) as pool:
             yield Sweep(setup, pool, {})
     finally:
         signal.signal(signal.SIGTERM, before)
