@@ -2,10 +2,8 @@
 
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -16,10 +14,6 @@ from common.errors import LabError
 from experiments.run.choice import run_config
 from experiments.tables.output import Job, Output
 from experiments.tables.progress import progress
-from experiments.tables.run_row import Row
-
-if TYPE_CHECKING:
-    from experiments.run.sweep import Sweep
 
 
 def run(cfg: DictConfig, output: Output) -> int:
@@ -35,6 +29,7 @@ def run(cfg: DictConfig, output: Output) -> int:
 
         return reproduce(config.reproduce, config)
     from experiments.run.sweep import STEPS, open_sweep
+    from experiments.tables.row import row_of
 
     ended = None
     with progress(1 + STEPS * len(config.stacks)) as show, open_sweep(config, show) as sweep:
@@ -42,27 +37,12 @@ def run(cfg: DictConfig, output: Output) -> int:
             sweep.run()  # each stack in a process of its own: compile, validate, measure; and record it here
         except (KeyboardInterrupt, LabError) as error:
             ended = error
-    rows = rows_of(sweep)
+    where = str(config.results)
+    rows = [replace(row_of(sweep.records[index]), results=where) for index in sorted(sweep.records)]
     output.add(Job(rows, sweep.setup.model.name, config), at_once=not _multirun())
     if ended:
         raise ended
     return int(any(row.verdict != "PASSED" for row in rows))
-
-
-def rows_of(sweep: "Sweep") -> list[Row]:
-    """Findings of each stack so far."""
-    from experiments.run.fit import gpus_for
-    from experiments.tables.row import row_of
-
-    where = str(sweep.config.results)
-    rows = [replace(row_of(sweep.records[index]), results=where) for index in sorted(sweep.records)]
-    if len(sweep.config.stacks) == 1 and rows:
-        source = sweep.setup.source(sweep.config.stacks[0])
-        with suppress(LabError):  # without NVRTC; an error of the text is in the row
-            rows = [
-                replace(rows[0], where=gpus_for(source, sweep.config.cache / "cubins") if source.shared_knobs else "")
-            ]
-    return rows
 
 
 def _multirun() -> bool:

@@ -82,8 +82,7 @@ class Selection:
     """A name for stacks chosen at the start of a run.
 
     selects  every: all variants; catalog: all variants and named stacks; best: a search's result for this GPU, else
-             the fastest on it according to the records, else `default`; steps: the prefixes of `default`, each on top
-             of the one before
+             `default`; steps: the prefixes of `default`, each on top of the one before
     """
 
     name: str
