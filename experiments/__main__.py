@@ -24,10 +24,6 @@ def run(cfg: DictConfig, output: Output) -> int:
         from experiments.suite import answer
 
         return answer(config)
-    if config.reproduce:
-        from experiments.run.reproduce import reproduce
-
-        return reproduce(config.reproduce, config)
     from experiments.run.sweep import STEPS, open_sweep
     from experiments.tables.row import row_of
 

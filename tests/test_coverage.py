@@ -112,7 +112,7 @@ def test_a_reason_about_nothing_and_one_without_words_are_refused(tmp_path: Path
         read_reasons(file)
 
 
-@pytest.mark.parametrize("given", ["experiment=counts", "reproduce=x", "resume=true"])
+@pytest.mark.parametrize("given", ["experiment=counts", "resume=true"])
 def test_what_a_coverage_run_cannot_do_is_refused(given: str, capsys):
     assert main([given]) == 2
     assert re.fullmatch(r"error: .*; leave .*\n", capsys.readouterr().err)

@@ -30,7 +30,7 @@ from common.stacks.variant import NamedStack
 
 SYNTHETIC = "synthetic"
 AUTO_MODEL = {"cuda": "qwen3_0_6b", "ptx": "tiny"}
-RUNS_KEYS = ("task", "reproduce", "resume", "timing", "archs", "budget_s", "row_s")  # a yaml in experiment/ sets task
+RUNS_KEYS = ("task", "resume", "timing", "archs", "budget_s", "row_s")  # a yaml in experiment/ sets task
 FORMATS = ("format", "head_format", "kv_format")  # keys at the top: of weights and cache, whatever the model
 USUAL = {"timing": "none", "validate": "plain"}  # choice of commands that take no other from the group
 Fastest = Callable[[Catalog, int], NamedStack | None]
@@ -200,9 +200,9 @@ def _formats(top: Section) -> tuple[str | None, str, str]:
 
 
 def _check_calibration(top: Section) -> None:
-    """Raise LabError for a calibration that has no effect; a record to reproduce has its own formats."""
+    """Raise LabError for a calibration that has no effect."""
     asked = str([top.values[key] for key in (*FORMATS, "options")])
-    if top.given("calibration") and not top.given("reproduce") and "gptq" not in asked:
+    if top.given("calibration") and "gptq" not in asked:
         remedy = "leave it out, or give such as format=int4:32:gptq"
         raise LabError("calibration= has no effect on formats without gptq", remedy)
 
