@@ -10,8 +10,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from common.config.cli import MULTIRUN, run_task
+from common.config.resolve import resolve
 from common.errors import LabError
-from experiments.run.choice import run_config
 from experiments.tables.output import Job, Output
 from experiments.tables.progress import progress
 
@@ -19,7 +19,7 @@ from experiments.tables.progress import progress
 def run(cfg: DictConfig, output: Output) -> int:
     """Run every stack of the configuration; 0 if all passed, else 1. Raises LabError for a mistake in it."""
     output.started += 1
-    config = run_config(cfg)
+    config = resolve(cfg)
     if config.task != "run":
         from experiments.suite import answer
 

@@ -15,9 +15,9 @@ from standin import installed
 
 from common.cache.folder import NAME
 from common.config.cli import composed
+from common.config.resolve import resolve
 from common.config.run_config import RunConfig
 from common.model.shapes import Model
-from experiments.run.choice import run_config
 
 if TYPE_CHECKING:
     from cubins import Nvrtc
@@ -138,7 +138,7 @@ def configured() -> Callable[..., RunConfig]:
     """configured(*overrides): the configuration of the lab's own conf/ with overrides, on the ptx device."""
 
     def compose_(*overrides: str) -> RunConfig:
-        return run_config(composed("config", ["device=ptx", *overrides]))
+        return resolve(composed("config", ["device=ptx", *overrides]))
 
     return compose_
 

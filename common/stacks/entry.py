@@ -78,8 +78,8 @@ class Entry:
         selection = self.read(Selection, known, name=self.path.stem)
         if selection.selects not in SELECTS:
             raise self.wrong(f"says selects: {selection.selects}", f"choose from {', '.join(SELECTS)}")
-        if (selection.selects in ("best", "steps")) != bool(selection.default):
-            remedy = "name a variant or a stack, with selects: best and selects: steps only"
+        if (selection.selects == "steps") != bool(selection.default):
+            remedy = "name a variant or a stack, with selects: steps only"
             raise self.wrong(f"says default: {selection.default}", remedy)
         if selection.default not in ("", *known):
             raise self.wrong(f"names {selection.default}", f"known: {', '.join(sorted(known))}")

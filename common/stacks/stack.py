@@ -1,12 +1,11 @@
 """Stacks of one command: their variants, their parents for comparison, and their knob values."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from common.cache.log import note_once
 from common.errors import LabError, unknown
 from common.stacks.catalog import BASELINE, Catalog
 from common.stacks.variant import NamedStack
@@ -73,17 +72,11 @@ def knob_words(values: Mapping[str, Any]) -> list[str]:
 
 
 def choose_stacks(
-    catalog: Catalog,
-    name: str,
-    listed: Sequence[str] | None,
-    given: Mapping[str, Any],
-    threads: int,
-    fastest: Callable[[], NamedStack | None] = lambda: None,
+    catalog: Catalog, name: str, listed: Sequence[str] | None, given: Mapping[str, Any], threads: int
 ) -> tuple[Stack, ...]:
     """The stacks of `stack=[...]` (`listed`), or else of `variant=name`.
 
     given: knob values of this run; each goes to every variant with the knob. threads: of a block, for ratios.
-    fastest: the stack of `variant=best`; None: the selection's default.
     Raises LabError for unknown, broken, repeated or mutually exclusive variants, and for a knob that none takes.
     """
     if listed is not None:
@@ -98,15 +91,9 @@ def choose_stacks(
             (whole if names == variants else "+".join(names), names, parent, values)
             for names, parent in zip(steps, below, strict=False)
         ]
-    elif catalog.selections[name].selects != "best":
+    else:
         named = catalog.stacks if catalog.selections[name].selects == "catalog" else ()
         chosen = [_of_name(catalog, one) for one in (*catalog.variants, *named, *catalog.broken)]
-    else:
-        best = fastest()
-        if best is None:
-            default = catalog.selections[name].default
-            note_once(f"variant={name}: no usable measurement on this machine; using {default}")
-        chosen = [_of_named(catalog, best) if best else _of_name(catalog, catalog.selections[name].default)]
     _check_taken(catalog, given, [(stack_name, names) for stack_name, names, _, _ in chosen])
     return tuple(
         Stack(stack_name, names, parent, _constants(catalog, {*names, *parent}, {**values, **given}, threads))

@@ -8,7 +8,7 @@ from typing import Any
 from common.model.scratch import Scratch
 from common.stacks.knobs import Knob
 
-SELECTS = ("every", "catalog", "best", "steps")
+SELECTS = ("every", "catalog", "steps")
 LOWEST_ARCH = 75  # the oldest that the compiler supports
 LAUNCHES = ("cooperative", "plain", "graph", "launches", "pdl")
 
@@ -81,8 +81,8 @@ class NamedStack:
 class Selection:
     """A name for stacks chosen at the start of a run.
 
-    selects  every: all variants; catalog: all variants and named stacks; best: a search's result for this GPU, else
-             `default`; steps: the prefixes of `default`, each on top of the one before
+    selects  every: all variants; catalog: all variants and named stacks; steps: the prefixes of `default`, each on top
+             of the one before
     """
 
     name: str
