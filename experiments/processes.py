@@ -1,17 +1,15 @@
-"""Processes that the lab starts: calls that answer by messages, and steps; each ends with its parent."""
+"""Calls in processes of their own, which answer by messages and end with their parent."""
 
 import contextlib
 import faulthandler
 import os
 import resource
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -30,38 +28,6 @@ REPORT = 8000  # bytes of the end of stderr
 EXTERNAL = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # signals that another process sends
 # Parts of messages with which libraries report that memory is exhausted: in an exception, or on stderr.
 OUT_OF_MEMORY = ("bad_alloc", "allocate memory", "out of memory", "OutOfMemory", "MemoryError")
-
-
-class Process:
-    """`python -m argv` in the lab's root, without a shell, in a session of its own. streams: of `subprocess.Popen`.
-
-    Raises MachineError where it cannot be started.
-    """
-
-    def __init__(self, argv: Sequence[str], **streams: Any) -> None:
-        try:
-            self.popen = subprocess.Popen([sys.executable, "-m", *argv], cwd=ROOT, start_new_session=True, **streams)
-        except OSError as error:
-            raise of_system(error, f"{argv[0]} does not start") from error
-        self._killed = False
-
-    @property
-    def alive(self) -> bool:
-        return self.popen.poll() is None
-
-    def wait(self, seconds: float) -> int | None:
-        """The exit code; None for a process that is still running after `seconds`."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.popen.wait(seconds)
-        return None
-
-    def kill(self) -> None:
-        """SIGKILL the process and all that it has started; once, as its number may be another's later."""
-        if not self._killed:
-            self._killed = True
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.popen.pid, signal.SIGKILL)
-            self.popen.wait()
 
 
 @dataclass(frozen=True)
