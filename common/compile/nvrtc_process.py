@@ -10,13 +10,10 @@ from typing import Any
 
 from common.compile import nvrtc_worker
 from common.compile.nvrtc_worker import Reply, Request
+from common.errors import CompileError
 from common.errors.machine import MEMORY, MachineError, of_system
 
 OWN_FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)  # by the text
-
-
-class Ended(Exception):
-    """NVRTC has ended its process; the message says how."""
 
 
 class _Worker:
@@ -31,14 +28,15 @@ class _Worker:
             self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], **null)
 
     def ask(self, request: Request) -> Reply:
-        """Raises Ended if the process ends, MachineError if the machine has ended it."""
+        """Raises CompileError if the text ends the process, MachineError if the machine has ended it."""
         try:
             self._connection.send(tuple(request))
             return Reply(*self._connection.recv())
         except (EOFError, OSError):
             code = self.process.wait()
         if -code in OWN_FAULTS:
-            raise Ended(f"NVRTC ends by {signal.Signals(-code).name}")
+            remedy = "correct the PTX in its asm statements: an mbarrier.init with 0 arrivals is known to do this"
+            raise CompileError(f"NVRTC ends by {signal.Signals(-code).name}", remedy)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         raise MachineError(f"the process of NVRTC was ended by {how}", MEMORY)
 

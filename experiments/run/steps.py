@@ -175,8 +175,9 @@ class LabStack:
         It is compiled for that, has its own buffers, and is not the one that is validated and timed. Raises LabError,
         also for a position that the KV cache does not hold.
         """
-        self.check_position(position)
-        setup = self.setup
+        setup, positions = self.setup, self.setup.model.positions
+        if type(position) is not int or not 0 <= position < positions:  # True is an int, too
+            raise LabError(f"position={position} is not in 0..{positions - 1}", "give a position of the KV cache")
         if not setup.trace:
             return LabStack(Setup(setup.config, setup.show, trace=True), self.stack).timeline(position)
         device = setup.config.device.name
@@ -218,12 +219,6 @@ class LabStack:
 
     def _repr_html_(self) -> str:
         return html(run_table([self.row]))
-
-    def check_position(self, position: int) -> None:
-        """Raise LabError for a position that the KV cache does not hold."""
-        positions = self.setup.model.positions
-        if type(position) is not int or not 0 <= position < positions:  # True is an int, too
-            raise LabError(f"position={position} is not in 0..{positions - 1}", "give a position of the KV cache")
 
     @contextmanager
     def _step(self, verb: str) -> Iterator[None]:

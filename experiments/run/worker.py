@@ -91,36 +91,24 @@ def answer(setup: Setup, request: Mapping[str, Any]) -> dict[str, Any]:
         found.verdict, found.blocks = from_json(Verdict, proof["verdict"]), proof["blocks"]
         found.status, found.proof = PASSED, proof["id"]
 
-    def inspect() -> None:
-        try:
-            job.resources()
-        except (CompileError, MachineError):
-            raise
-        except LabError as error:  # a missing NVRTC or nvdisasm does not stop validation
-            setup.show.note(f"no registers or spills: {error}")
-
-    def measure() -> None:
-        if config.timing and config.device.name == "cuda" and found.status == PASSED:
-            job.measure(request.get("beat"))
-
-    def compile_() -> None:
-        if config.device.name == "cuda":
-            job.compile_ahead()
-        else:
-            job.compile()
-
+    on_gpu = config.device.name == "cuda"
     with ExitStack() as held:
-
-        def take_gpu() -> None:
+        try:
+            (job.compile_ahead if on_gpu else job.compile)()
+            try:
+                job.resources()
+            except (CompileError, MachineError):
+                raise
+            except LabError as error:  # a missing NVRTC or nvdisasm does not stop validation
+                setup.show.note(f"no registers or spills: {error}")
             with spent(found.seconds), part("wait"):
                 held.enter_context(setup.exclusive_gpu())
-
-        try:
-            for step in (compile_, inspect, take_gpu, job.validate, measure):
-                if own := config.ptx:
-                    left = deadline - time.monotonic()
-                    setup.device.timeout = max(0.1, min(own.timeout_s, left))  # type: ignore[attr-defined]
-                step()
+            if own := config.ptx:
+                left = deadline - time.monotonic()
+                setup.device.timeout = max(0.1, min(own.timeout_s, left))  # type: ignore[attr-defined]
+            job.validate()
+            if config.timing and on_gpu and found.status == PASSED:
+                job.measure(request.get("beat"))
         except MachineError:
             raise
         except LabError as error:
