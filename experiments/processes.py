@@ -9,9 +9,9 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import current_process, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
@@ -63,17 +63,13 @@ class Child:
         self._stderr = tempfile.TemporaryFile() if keep else None  # noqa: SIM115  closed with the child
         self._oom_kills, self._killed = _oom_kills(), False
         self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_begin, args=(theirs, keep, {**os.environ, **(environment or {})}))
-        before = signal.pthread_sigmask(
-            signal.SIG_BLOCK, {signal.SIGINT}
-        )  # inherited: no interrupt until it is ignored
+        begin = (theirs, keep, {**os.environ, **(environment or {})})
+        self._process = context.Process(target=_begin, args=begin, daemon=True)  # it is ended at exit, at the latest
         try:
-            self._process.start()
+            with theirs, _interrupts_wait():
+                self._process.start()
         except OSError as error:
             raise of_system(error, "a process does not start") from error
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            theirs.close()
         with contextlib.suppress(OSError):
             if self._stderr:
                 send_handle(self.connection, self._stderr.fileno(), self.pid)
@@ -146,6 +142,23 @@ def apart(seconds: float, work: Callable[..., Any], *arguments: Any, context: An
     return found
 
 
+@contextlib.contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Hold back Ctrl-C while a process starts, which inherits that: this process handles it, afterwards."""
+    in_main, came = threading.current_thread() is threading.main_thread(), list[int]()
+    resource_tracker.ensure_running()  # its start would end the mask
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number)) if in_main else None
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if in_main:
+            signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
 def _answer(parent: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     try:
         parent.send((work(*arguments), None))
@@ -157,6 +170,7 @@ def _answer(parent: Connection, work: Callable[..., Any], arguments: tuple[Any, 
 def _begin(parent: Connection, keep: bool, environment: Mapping[str, str]) -> None:
     """In the child: work, and end with the parent. SIGUSR1 writes the stack of each thread to stderr."""
     os.setsid()  # its children are killed with it
+    current_process().daemon = False  # it may have some
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)

@@ -17,8 +17,8 @@ class Forking:
     Pipe = SERVER.Pipe
 
     @staticmethod
-    def Process(target: Callable[..., None], args: tuple[Any, ...]) -> Any:  # noqa: N802
-        return SERVER.Process(target=_as_spawned, args=(os.sched_getaffinity(0), target, args))
+    def Process(target: Callable[..., None], args: tuple[Any, ...], daemon: bool) -> Any:  # noqa: N802
+        return SERVER.Process(target=_as_spawned, args=(os.sched_getaffinity(0), target, args), daemon=daemon)
 
 
 def _as_spawned(cores: set[int], begin: Callable[..., None], args: tuple[Any, Any, Mapping[str, str]]) -> None:

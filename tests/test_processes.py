@@ -12,7 +12,7 @@ import pytest
 from processes import alive
 
 from common.errors import Crashed, LabError
-from experiments.processes import Child, Death, apart
+from experiments.processes import Child, Death, _interrupts_wait, apart
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]
 
@@ -126,3 +126,16 @@ def test_too_little_memory_another_process_and_stacks_are_told_apart():
     assert (found.cause, found.memory, found.external) == ("SIGTERM", True, True)
     assert "Current thread" in found.report
     child.close()
+
+
+def test_an_interrupt_waits_until_a_process_has_started():
+    began = []
+
+    def start() -> None:
+        with _interrupts_wait():
+            os.kill(os.getpid(), signal.SIGINT)
+            began.append(Child(abort))
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    began[0].close()

@@ -5,7 +5,6 @@ One child serves test after test, so that the GPU and the weights are opened onc
 ends without another call into CUDA, and the next test gets a new one.
 """
 
-import atexit
 import os
 import sys
 import traceback
@@ -82,7 +81,6 @@ class Current:
 
 
 CHILD = Current()
-atexit.register(CHILD.stop)  # multiprocessing would wait for it
 
 
 def _serve(requests: Connection) -> None:
