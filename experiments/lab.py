@@ -1,5 +1,6 @@
 """The lab as a Python object: the same configuration, steps and records as the command line."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,12 +85,8 @@ def override_text(value: Any) -> str:
 
     Raises LabError for a value that has no such form.
     """
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
+    if value is None or isinstance(value, int | float):
+        return json.dumps(value)
     if isinstance(value, str | Path):
         return quoted(str(value))
     if isinstance(value, list | tuple):

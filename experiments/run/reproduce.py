@@ -32,7 +32,7 @@ def command(row: Mapping[str, Any]) -> str:
     model = from_json(Model, row["model"])
     words += [f"model={model.shape}" if synthetic else "weights=PATH"]
     words += ["calibration=FILE"] * (not synthetic and any(form.gptq for form in model.formats))
-    usual = _usual(model.shape) if synthetic else row["model"]
+    usual = to_json(model_named(model.shape)) if synthetic else row["model"]
     words += [
         f"model.{name}={value}"
         for name, value in row["model"].items()
@@ -50,11 +50,3 @@ def command(row: Mapping[str, Any]) -> str:
     for values in knob_values(catalog, row["stack"], row["knobs"]).values():
         words += [word for word in knob_words(values) if word not in words]
     return shlex.join(["python", "-m", "experiments", *words])
-
-
-def _usual(name: str) -> Mapping[str, Any]:
-    """The fields of a model as its yaml has them today."""
-    try:
-        return to_json(model_named(name))
-    except FileNotFoundError:
-        raise LabError(f"conf/model/{name}.yaml no longer exists", "check out the commit of the record") from None
