@@ -52,30 +52,24 @@ class Events(Progress, logging.Handler):
 
 
 def serve(parent: Connection, config: RunConfig, weights: str) -> None:
-    """Serve requests until the parent ends. weights: their sha256 by the parent."""
+    """Serve requests until the parent ends. weights: their sha256 by the parent, which must be the same here."""
     events = Events(parent)
     LOG.addHandler(events)
     try:
-        setup = open_setup(config, weights, events)
+        keep_below(config.cache, 1e9 * config.cache_limit_gb)
+        setup = Setup(config, events)
+        packed = setup.packed
+        if packed.sha != weights:
+            raise LabError(
+                f"{packed.source} has changed since the run began: sha256 {packed.sha[:16]}, it was {weights[:16]}",
+                "keep the weights as they are during a run, and start it again",
+            )
+        packed.flat  # noqa: B018  a cache that cannot be written is no fault of a stack
         parent.send(("ready", to_json(setup.device.describe())))
         while True:
             parent.send(("done", to_json(again(partial(answer, setup, parent.recv())))))
     except LabError as error:
         parent.send(("error", error))
-
-
-def open_setup(config: RunConfig, sha: str, events: Events) -> Setup:
-    """The setup of the stacks. Raises LabError when the weights differ from the parent's."""
-    keep_below(config.cache, 1e9 * config.cache_limit_gb)
-    setup = Setup(config, events)
-    packed = setup.packed
-    if packed.sha != sha:
-        raise LabError(
-            f"{packed.source} has changed since the run began: sha256 {packed.sha[:16]}, and it was {sha[:16]}",
-            "keep the weights as they are during a run, and start it again",
-        )
-    packed.flat  # noqa: B018  a cache that cannot be written is no fault of a stack
-    return setup
 
 
 def answer(setup: Setup, request: Mapping[str, Any]) -> dict[str, Any]:
