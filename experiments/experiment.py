@@ -118,12 +118,10 @@ class Experiment(Setup):
     def check_knobs(self, stacks: Sequence[Stack]) -> None:
         """Raise LabError for a knob of the command line that none of `stacks` has."""
         effective = self.own_knobs([name for stack in stacks for name in stack.variants])
-        for knob in self.config.knobs:
-            if knob not in effective:
-                names = ", ".join(stack.name for stack in stacks) or "it"
-                takers = ", ".join(self.catalog.takers(knob))
-                cause = f"{knob}= has no effect on experiment={self.config.task}: {names} has no such knob"
-                raise LabError(cause, f"leave it out; variants that take it: {takers}")
+        for knob in sorted(self.config.knobs.keys() - effective.keys()):
+            names = ", ".join(stack.name for stack in stacks) or "it"
+            cause = f"{knob}= has no effect on experiment={self.config.task}: {names} has no such knob"
+            raise LabError(cause, f"leave it out; variants that take it: {', '.join(self.catalog.takers(knob))}")
 
     def composed(self, names: Sequence[str], parent: Sequence[str], like: Stack | None = None) -> Stack:
         """The stack of `names` compared with `parent`; knobs as in `like`, else of the command line or the defaults."""
@@ -133,9 +131,8 @@ class Experiment(Setup):
 
     def own_knobs(self, variants: Sequence[str]) -> dict[str, Any]:
         """Knobs of the command line that one of `variants` has."""
-        known = self.catalog.variants
-        own = {knob.name for name in variants if name in known for knob in known[name].knobs}
-        return {knob: value for knob, value in self.config.knobs.items() if knob in own}
+        takers = self.catalog.takers
+        return {knob: value for knob, value in self.config.knobs.items() if not set(variants).isdisjoint(takers(knob))}
 
     def answer(
         self,

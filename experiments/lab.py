@@ -1,13 +1,14 @@
 """The lab as a Python object: the same configuration, steps and records as the command line."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.config.cli import composed
+from common.config.resolve import resolve
 from common.config.texts import quoted
 from common.errors import LabError
-from experiments.run.choice import run_config
 from experiments.run.setup import Setup
 from experiments.tables.progress import Quiet
 
@@ -40,7 +41,7 @@ class Lab(Setup):
             if not isinstance(override, str):
                 raise LabError(f"{override!r} is no override", 'give a text, "timing.steps=10", or a key: threads=512')
         given = (f"{key}={override_text(value)}" for key, value in keys.items())
-        super().__init__(run_config(composed("lab", [*overrides, *given])), Quiet())
+        super().__init__(resolve(composed("lab", [*overrides, *given])), Quiet())
 
     def stack(self, named: str | Sequence[str], **knobs: Any) -> "LabStack":
         """A variant or named stack by its name, or a list of variants, innermost first; with values of its knobs."""
@@ -84,12 +85,8 @@ def override_text(value: Any) -> str:
 
     Raises LabError for a value that has no such form.
     """
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
+    if value is None or isinstance(value, int | float):
+        return json.dumps(value)
     if isinstance(value, str | Path):
         return quoted(str(value))
     if isinstance(value, list | tuple):

@@ -15,9 +15,9 @@ from standin import installed
 
 from common.cache.folder import NAME
 from common.config.cli import composed
+from common.config.resolve import resolve
 from common.config.run_config import RunConfig
 from common.model.shapes import Model
-from experiments.run.choice import run_config
 
 if TYPE_CHECKING:
     from cubins import Nvrtc
@@ -96,14 +96,14 @@ def cpu_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def forked() -> Iterator[None]:
-    """Workers of this process are forked from a server, except under `coverage`, which begins with an interpreter."""
+    """Children of this process are forked from a server, except under `coverage`, which begins with an interpreter."""
     if "coverage" in sys.modules:
         yield
         return
-    from forked import Subprocess  # here, as it imports torch
+    from forked import Forking  # here, as it imports torch
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("experiments.processes.subprocess", Subprocess)
+        patch.setattr("experiments.processes.SPAWN", Forking)
         yield
 
 
@@ -138,7 +138,7 @@ def configured() -> Callable[..., RunConfig]:
     """configured(*overrides): the configuration of the lab's own conf/ with overrides, on the ptx device."""
 
     def compose_(*overrides: str) -> RunConfig:
-        return run_config(composed("config", ["device=ptx", *overrides]))
+        return resolve(composed("config", ["device=ptx", *overrides]))
 
     return compose_
 

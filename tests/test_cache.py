@@ -164,12 +164,12 @@ def test_a_run_keeps_the_limit_of_its_configuration(tmp_path, configured, tiny):
 
 @pytest.mark.cpu
 def test_worker_processes_keep_the_limit(tmp_path, configured, cpu_cache):
-    from experiments.run.pool import Pool, first_request
+    from experiments.run.pool import Pool
 
     keep(tmp_path, 1, age=HOUR)
     config = configured("variant=baseline", "model=tiny", f"cache={tmp_path}", "cache_limit_gb=1e-9", "seed=1")
     packed = load("synthetic", config.model, None, tmp_path / "other", 1)[2]
-    with Pool(first_request(config, packed.sha), [os.environ], 60.0) as pool:
+    with Pool(config, packed.sha, [os.environ]) as pool:
         pool.describe()
     assert not (tmp_path / "kind" / name(1)).exists()
 

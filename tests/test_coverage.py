@@ -89,7 +89,7 @@ def test_the_table_counts_each_stack_and_lists_what_is_missing():
     assert any(": a branch always goes one way" in note and "no reason given [one, two]" in note for note in made.notes)
 
 
-@pytest.mark.parametrize("given", ["experiment=counts", "reproduce=x", "resume=true"])
+@pytest.mark.parametrize("given", ["experiment=counts", "resume=true"])
 def test_what_a_coverage_run_cannot_do_is_refused(given: str, capsys):
     assert main([given]) == 2
     assert re.fullmatch(r"error: .*; leave .*\n", capsys.readouterr().err)

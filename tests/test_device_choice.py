@@ -15,7 +15,6 @@ from common.config.run_config import PtxOptions
 from common.devices.cuda import CudaDevice
 from common.errors import LabError
 from experiments.generation.options import resolve_one
-from experiments.run.choice import run_config
 
 
 class CudaError(Exception):
@@ -96,7 +95,7 @@ def test_without_a_gpu_generation_decodes_on_the_ptx_device(machine):
     config = resolve_one(composed("lab", ["timing=none", "device.timeout_s=7"]), "a generation")
     assert (config.device.name, config.ptx) == ("ptx", PtxOptions("sm_90", False, 7.0))
     assert "the driver reports no GPU" in str(config.device)
-    assert run_config(composed("lab", [])).device.name == "ptx"
+    assert resolve(composed("lab", [])).device.name == "ptx"
 
 
 def test_without_a_driver_cupy_is_not_imported(monkeypatch):

@@ -54,13 +54,6 @@ def test_shapley_shares_sum_to_the_total(seed):
     assert sum(shapley(chosen, times).values()) == pytest.approx(total), f"seed {seed}"
 
 
-def test_shapley_share_of_independent_variants_is_their_saving(seed):
-    saves = dict(zip("abc", np.random.default_rng(seed).uniform(1, 2, 3), strict=True))
-    times = {frozenset(subset): 10 - sum(saves[name] for name in subset) for subset in subsets("abc")}
-    assert shapley("abc", times) == pytest.approx(saves), f"seed {seed}"
-    assert interaction("a", "c", times) == pytest.approx(0), f"seed {seed}"
-
-
 def test_shapley_uses_legal_orders_only():
     """b needs a, so the only order is a, b."""
     times = {have: time for have, time in TIMES.items() if have != frozenset("b")}

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from common.config.device_choice import DeviceChoice
-from common.json_values import to_json
 from common.validate.trials import TRIALS
 from experiments.run import pool, steps
 from experiments.run.setup import Setup
@@ -56,7 +55,7 @@ def test_a_row_compiles_before_it_takes_the_gpu_and_does_nothing_twice(setup, cu
     monkeypatch.setattr(cupy, "RawModule", note)
     found = []
     for name in ("vec128", "redundant_rmsnorm"):
-        found.append(answer(setup, {"stack": to_json(setup.choose(name, {})), "seconds": 600.0}))
+        found.append(answer(setup, {"stack": setup.choose(name, {}), "seconds": 600.0}))
     assert [each["status"] for each in found] == ["PASSED", "PASSED"]
     # Where the second leaves the same entries in the cache, it needs no reference of its own.
     assert [each["seconds"].keys() | {"reference"} for each in found] == [PARTS, PARTS]
@@ -91,16 +90,16 @@ def test_a_wait_for_the_gpu_is_not_in_the_limit_of_a_job(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: now[0]))
     worker = SimpleNamespace(job=0, step="ready", deadline=float("inf"), left=10.0)
-    shown, workers = list[tuple[int, str, str]](), pool.Pool({}, [], 10.0)
+    shown, workers = list[tuple[int, str, str]](), pool.Pool(SimpleNamespace(timeout_s=10.0), "", [])
 
-    def event(at: float, **content: str) -> float:
+    def event(at: float, *content: str) -> float:
         now[0] = at
-        assert list(workers._handle(worker, content, lambda *given: shown.append(given))) == []
+        assert list(workers._handle(worker, *content, lambda *given: shown.append(given))) == []
         return worker.deadline
 
-    assert event(5, begin="compile a") == 15
-    assert event(6, begin="inspect a") == 15
-    assert event(9, wait="waits for the GPU") == float("inf")
-    assert event(1000, begin="validate a") == 1006
-    assert event(1003, begin="measure a") == 1006
+    assert event(5, "begin", "compile a") == 15
+    assert event(6, "begin", "inspect a") == 15
+    assert event(9, "wait", "waits for the GPU") == float("inf")
+    assert event(1000, "begin", "validate a") == 1006
+    assert event(1003, "begin", "measure a") == 1006
     assert shown[2] == (0, "detail", "waits for the GPU")

@@ -12,7 +12,7 @@ from common.json_values import to_json
 from common.record.store import key
 from common.stacks.stack import Stack
 from experiments.experiment import Experiment
-from experiments.run.describe import identity, key_of, proof_of, request_of
+from experiments.run.describe import identity, origin_of, proof_of, request_of
 from experiments.run.sweep import open_sweep
 from experiments.tables.progress import Quiet
 
@@ -53,14 +53,19 @@ def test_every_part_of_a_key_matters(field, tiny):
 
 def test_a_key_has_what_the_record_says_it_is_of(tiny):
     """Each argument of it in turn; two GPUs of one name are one device."""
-    stack, packed = Stack("s", ("v",), (), {"v": {"k": 1}}), SimpleNamespace(sha="weights")
+    stack, packed = Stack("s", ("v",), (), {"v": {"k": 1}}), SimpleNamespace(sha="weights", source="some")
+    config = SimpleNamespace(threads=1, validation=None, timing=None, blocks=1, archs=(), seed=1)
+
+    def key_of(text, stack, model, packed, device) -> str:
+        return origin_of(SimpleNamespace(config=config, packed=packed, model=model), device, stack, text)["key"]
+
     device = {"device": "cuda", "gpu": "H200", "compiler": "NVRTC 13"}
     base = ("text", stack, tiny, packed, device)
     others = (
         "another",
         replace(stack, knobs={"v": {"k": 2}}),
         replace(tiny, positions=63),
-        SimpleNamespace(sha="others"),
+        SimpleNamespace(sha="others", source="some"),
     )
     keys = [key_of(*base[:at], other, *base[at + 1 :]) for at, other in enumerate(others)]
     keys += [key_of(*base[:4], {**device, name: "another"}) for name in ("gpu", "compiler")]

@@ -189,14 +189,13 @@ def test_an_error_in_the_source_is_reported_with_its_line():
     assert "\n" not in str(caught.value)
 
 
-def test_an_error_in_inline_ptx_is_reported():
-    with pytest.raises(CompileError, match="fool"):
-        nvrtc.compile_cubin('extern "C" __global__ void decode() { asm volatile("fool;"); }', "sm_80")
-
-
-def test_an_unknown_arch_is_refused():
-    with pytest.raises(CompileError, match=r"sm_20.*invalid value for --gpu-architecture"):
-        nvrtc.compile_cubin('extern "C" __global__ void decode() {}', "sm_20")
+@pytest.mark.parametrize(
+    ("body", "arch", "said"),
+    [('asm volatile("fool;");', "sm_80", "fool"), ("", "sm_20", r"sm_20.*invalid value for --gpu-architecture")],
+)
+def test_wrong_ptx_and_an_unknown_arch_are_refused(body, arch, said):
+    with pytest.raises(CompileError, match=said):
+        nvrtc.compile_cubin(f'extern "C" __global__ void decode() {{ {body} }}', arch)
 
 
 def test_a_cubin_is_compiled_once(tmp_path, monkeypatch):

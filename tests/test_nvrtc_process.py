@@ -1,9 +1,13 @@
 """NVRTC in processes of its own: a text that ends it, an interrupt, threads, and forked processes."""
 
 import os
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from processes import alive
 
 from common.compile import nvrtc_process
 from common.compile.nvrtc import compile_ptx
@@ -48,13 +52,13 @@ def test_a_reply_that_an_interrupt_left_behind_is_not_the_next_ones(monkeypatch)
 
     class Interrupted:
         def __init__(self, connection):
-            self.send, self.poll, self.close = connection.send, connection.poll, connection.close
+            self.send, self.close = connection.send, connection.close
 
         def recv(self):
             raise KeyboardInterrupt
 
     worker = nvrtc_process._IDLE[-1]
-    worker.connection = Interrupted(worker.connection)
+    worker._connection = Interrupted(worker._connection)
     with pytest.raises(KeyboardInterrupt):
         compiled(6)
     assert worker.process.poll() is not None
@@ -63,13 +67,21 @@ def test_a_reply_that_an_interrupt_left_behind_is_not_the_next_ones(monkeypatch)
 
 def test_a_forked_process_starts_its_own():
     assert compiled(8)
-    pids = {worker.process.pid for worker in nvrtc_process._STARTED}
+    pids = {worker.process.pid for worker in nvrtc_process._IDLE}
     if not (child := os.fork()):
         try:
-            right = compiled(9) and not pids & {worker.process.pid for worker in nvrtc_process._STARTED}
-            nvrtc_process._end_all()
+            right = compiled(9) and not pids & {worker.process.pid for worker in nvrtc_process._IDLE}
             os._exit(0 if right else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert compiled(10)
+    assert {worker.process.pid for worker in nvrtc_process._IDLE} == pids
+
+
+def test_a_process_ends_with_the_one_that_asked():
+    code = "from test_nvrtc_process import compiled, nvrtc_process as p; compiled(1); print(p._IDLE[0].process.pid)"
+    command, path = [sys.executable, "-c", code], os.pathsep.join(sys.path)
+    asked = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    while alive(int(asked.stdout)):
+        time.sleep(0.05)

@@ -1,18 +1,18 @@
 """Processes of the lab: a call and its limit, a child and its messages, their ends and what they have started."""
 
-import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 from processes import alive
 
 from common.errors import Crashed, LabError
-from experiments.processes import Child, Death, Message, apart
+from experiments.processes import Child, Death, _interrupts_wait, apart
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]
 
@@ -75,54 +75,67 @@ def test_it_ends_with_the_process_that_asked(tmp_path):
     assert ends(int(told.read_text()))
 
 
-def served(body: str) -> Child:
-    """A child with a body that has `parent` and `requests`; `timeit` runs it."""
-    code = "from queue import SimpleQueue; from experiments.processes import Parent; requests = SimpleQueue()"
-    return Child(["timeit", "-n1", "-r1", f"{code}; parent = Parent(requests.put)\n{body}"], keep=True)
+def echo(parent: Connection, times: int) -> None:
+    """Messages as they came, one output on each stream, and an end of its own."""
+    print("loud", flush=True)
+    os.write(2, b"and clear\n")
+    for _ in range(times):
+        parent.send(parent.recv())
+    os._exit(7)
 
 
-async def everything(child: Child) -> list[Message]:
-    events = []
-    while (event := await child.read()) is not None:
-        events.append(event)
-    return events
-
-
-def test_a_child_answers_in_lines_of_json_and_its_prints_are_its_report():
-    child = served(
-        "print('loud', flush=True)\nfor _ in range(2): parent.send({'got': requests.get()})\nimport os; os._exit(7)"
-    )
-    for number in range(2):
-        child.send({"number": number})
-    assert asyncio.run(everything(child)) == [{"got": {"number": number}} for number in range(2)]
-    assert child.death() == Death("exit code 7", "loud\n", memory=False, external=False)
+def test_a_child_answers_by_messages_and_its_prints_are_its_report():
+    child = Child(echo, 2, keep=True)
+    for message in ({"number": 0}, "x" * 1_000_000):
+        child.send(message)
+        assert child.connection.recv() == message
+    with pytest.raises(EOFError):
+        child.connection.recv()
+    assert child.death() == Death("exit code 7", "loud\nand clear\n", memory=False, external=False)
     child.close()
 
 
-@pytest.mark.parametrize(
-    ("body", "cause"),
-    [
-        ("parent._stdout.write('no JSON' + chr(10)); parent._stdout.flush(); requests.get()", "a line that is no JSON"),
-        ("parent._stdout.write(2000 * 'x'); parent._stdout.flush(); requests.get()", "a line of more than 1000 bytes"),
-        ("import os; os.abort()", "SIGABRT"),
-    ],
-)
-def test_the_cause_of_a_death_is_told(body, cause, monkeypatch):
-    monkeypatch.setattr("experiments.processes.LONGEST_LINE", 1000)
-    child = served(body)
-    assert asyncio.run(everything(child)) == []
+def abort(parent: Connection) -> None:
+    os.abort()
+
+
+def test_a_signal_of_its_own_is_the_cause_of_a_death():
+    child = Child(abort, keep=True)
+    with pytest.raises((EOFError, OSError)):
+        child.connection.recv()
     found = child.death()
-    assert (found.cause, found.external, child.alive) == (cause, False, False)
+    assert (found.cause, found.external, alive(child.pid)) == ("SIGABRT", False, False)
     child.close()
+
+
+def tell_environment_and_wait(parent: Connection) -> None:
+    print("bad_alloc", flush=True)
+    parent.send(os.environ["LAB_TOLD"])
+    parent.recv()
 
 
 def test_too_little_memory_another_process_and_stacks_are_told_apart():
-    child = served("import sys; print('bad_alloc', file=sys.stderr, flush=True); parent.send({}); requests.get()")
-    assert asyncio.run(child.read()) == {}
+    child = Child(tell_environment_and_wait, environment={"LAB_TOLD": "this"}, keep=True)
+    assert child.connection.recv() == "this"
+    os.kill(child.pid, signal.SIGINT)  # as Ctrl-C at a terminal, which is for the parent
     child.stacks()
-    os.kill(child.popen.pid, signal.SIGTERM)
-    assert asyncio.run(child.read()) is None
+    os.kill(child.pid, signal.SIGTERM)
+    with pytest.raises(EOFError):
+        child.connection.recv()
     found = child.death()
     assert (found.cause, found.memory, found.external) == ("SIGTERM", True, True)
     assert "Current thread" in found.report
     child.close()
+
+
+def test_an_interrupt_waits_until_a_process_has_started():
+    began = []
+
+    def start() -> None:
+        with _interrupts_wait():
+            os.kill(os.getpid(), signal.SIGINT)
+            began.append(Child(abort))
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    began[0].close()

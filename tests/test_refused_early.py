@@ -51,7 +51,7 @@ RUNS = ("timing=full", "archs=[sm_80]", "budget_s=5", "row_s=5", "timeout_s=9")
 
 
 @pytest.mark.parametrize("main", [lambda argv: generate.main(["prompt_ids=[1]", *argv]), target.main])
-@pytest.mark.parametrize("key", ["experiment=formats", "reproduce=zzz", "resume=true", *RUNS])
+@pytest.mark.parametrize("key", ["experiment=formats", "resume=true", *RUNS])
 def test_keys_of_runs_are_refused_where_they_have_no_effect(main, key, tmp_path, capsys):
     more = [] if "experiment" in key else ["variant=baseline"]
     assert main([key, "device=ptx", f"results={tmp_path / 'r.jsonl'}", *more]) == 2

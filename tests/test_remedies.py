@@ -6,7 +6,6 @@ import os
 import pytest
 from made_records import shown_run
 
-from common.cache.log import note_once
 from common.config.section import Section
 from common.errors import LabError
 from common.errors.machine import of_system
@@ -75,15 +74,3 @@ def test_an_empty_key_of_the_api_is_none(key, wanted):
 def test_only_a_full_disk_is_to_be_freed(code, remedy):
     error = of_system(OSError(code, os.strerror(code)), "the cache cannot be used")
     assert error.remedy.startswith(remedy)
-
-
-def test_best_says_that_nothing_is_measured(caplog):
-    note_once.cache_clear()
-    (stack,) = choose_stacks(read_catalog(), "best", None, {}, 256)
-    assert stack.name == "megaqwen"
-    (record,) = caplog.records
-    assert record.getMessage() == ("note: variant=best: no usable measurement on this machine; using megaqwen")
-    caplog.clear()
-    fastest = read_catalog().stacks["persistent"]
-    assert choose_stacks(read_catalog(), "best", None, {}, 256, lambda: fastest)[0].name == "persistent"
-    assert not caplog.records

@@ -13,8 +13,6 @@ from common.config import budget
 from common.config.budget import Budget
 from common.config.device_choice import DeviceChoice
 from common.errors import Unfinished
-from common.json_values import from_json
-from common.stacks.stack import Stack
 from experiments.run.describe import Findings
 from experiments.run.setup import Setup
 from experiments.run.sweep import Sweep, places
@@ -41,7 +39,7 @@ class Workers:
             if fits(number):
                 self.sent.append(job)
                 self.now += 10
-                sha = self.setup.source(from_json(Stack, job["stack"])).sha
+                sha = self.setup.source(job["stack"]).sha
                 found = Findings(self.status, source_sha=sha, blocks=4).as_record() | {"verdict": VERDICT}
                 if self.verdict:
                     (timed_,) = timed("any", [])["latencies"]
@@ -77,8 +75,12 @@ def test_what_was_validated_is_only_timed(sweep):
     ]
     assert len({row["id"] for row in (*validated.values(), *timed.values())}) == 6
     workers = Workers()
+    workers.status = "MISMATCH"
     sweep(workers, "timing=quick", "validate.seeds=2")
     assert [job["proof"] for job in workers.sent] == [None] * 3, "more was asked of the validation"
+    workers = Workers()
+    sweep(workers, "timing=quick", "validate.seeds=2", "timing.rounds=9")
+    assert [job["proof"] for job in workers.sent] == [None] * 3, "it failed"
 
 
 def test_a_gpu_run_says_before_it_starts_how_long_it_takes(sweep, monkeypatch):
@@ -121,20 +123,8 @@ def test_a_search_gives_its_workers_other_stacks_and_the_time_to_beat(sweep):
     workers.setup = other.setup
     other.config.results.unlink()
     other.run(beat=1e-3)
-    assert [(job["stack"]["name"], job["beat"]) for job in workers.sent] == [("vec128", 1e-3)]
+    assert [(job["stack"].name, job["beat"]) for job in workers.sent] == [("vec128", 1e-3)]
     assert (list(other.records), made.records) == ([0], {})
-
-
-def test_what_failed_validation_is_not_run_again_to_be_timed(sweep):
-    workers = Workers()
-    workers.status = "MISMATCH"
-    validated = sweep(workers, "timing=none").records
-    workers = Workers()
-    timed = sweep(workers, "timing=quick").records
-    assert workers.sent == []
-    for index in range(3):
-        assert (timed[index]["status"], timed[index]["proof"]) == ("MISMATCH", validated[index]["id"])
-        assert timed[index]["reason"] == f"stage down (found in {validated[index]['id']})"
 
 
 def test_a_row_that_would_exceed_the_budget_is_not_begun(sweep):

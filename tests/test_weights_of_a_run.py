@@ -9,7 +9,7 @@ from processes import HANGS_S
 
 from common.errors import LabError
 from common.record.store import Store
-from experiments.run.pool import Pool, first_request
+from experiments.run.pool import Pool
 
 
 @pytest.mark.cpu
@@ -33,8 +33,7 @@ def test_a_run_from_another_folder_uses_the_callers_files(tmp_path, cpu_cache, s
 @pytest.mark.cpu
 def test_a_worker_refuses_other_weights_than_the_record_names(configured, cpu_cache):
     config = configured("variant=baseline", "model=tiny", f"cache={cpu_cache}", "seed=1")
-    request = first_request(config, "0" * 64)
-    with Pool(request, [os.environ], 60.0) as pool, pytest.raises(LabError, match="has changed since"):
+    with Pool(config, "0" * 64, [os.environ]) as pool, pytest.raises(LabError, match="has changed since"):
         pool.describe()
 
 

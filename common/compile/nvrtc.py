@@ -11,7 +11,7 @@ from typing import Any
 
 from common.cache.files import cached
 from common.compile.headers import Headers, cuda_folders
-from common.compile.nvrtc_process import Ended, compiled, libraries
+from common.compile.nvrtc_process import compiled, libraries
 from common.compile.nvrtc_worker import Request
 from common.errors import CompileError, LabError
 
@@ -120,12 +120,7 @@ def built(request: Request) -> tuple[bytes, ...]:
     """Outputs of NVRTC for a text, by another process. Raises CompileError with the log, `cause` its first error."""
     _nvrtc()
     version()  # compiles, which loads all libraries: that process needs their paths
-    try:
-        outputs, log = compiled(request)
-    except Ended as error:
-        raise CompileError(
-            str(error), "correct the PTX in its asm statements: an mbarrier.init with 0 arrivals is known to do this"
-        ) from None
+    outputs, log = compiled(request)
     if outputs is not None:
         return outputs
     lines = log.splitlines()

@@ -1,64 +1,53 @@
 """Processes that run NVRTC, started when they are needed and kept: one for each thread that compiles at a time."""
 
-import atexit
 import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
+from typing import Any
 
 from common.compile import nvrtc_worker
 from common.compile.nvrtc_worker import Reply, Request
+from common.errors import CompileError
 from common.errors.machine import MEMORY, MachineError, of_system
 
 OWN_FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)  # by the text
 
 
-class Ended(Exception):
-    """NVRTC has ended its process; the message says how."""
-
-
 class _Worker:
+    """A process that ends when this one closes the connection, at its own end at the latest."""
+
     def __init__(self) -> None:
-        self.connection, theirs = Pipe()
+        self._connection, theirs = Pipe()
+        # Not by multiprocessing, which would import this program's main module there.
+        command = [sys.executable, "-I", "-S", nvrtc_worker.__file__, str(theirs.fileno()), *libraries()]
+        null: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         with theirs:
-            # A session of its own: an interrupt at the terminal is for the lab, which then ends the worker.
-            self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", nvrtc_worker.__file__, str(theirs.fileno()), *libraries()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        _STARTED.add(self)
+            self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], **null)
 
     def ask(self, request: Request) -> Reply:
-        """Raises Ended if the process ends, MachineError if the machine has ended it."""
+        """Raises CompileError if the text ends the process, MachineError if the machine has ended it."""
         try:
-            self.connection.send(tuple(request))
-            while not self.connection.poll(1.0):  # its end may be open in a process that was forked meanwhile
-                if self.process.poll() is not None:
-                    raise EOFError
-            return Reply(*self.connection.recv())
+            self._connection.send(tuple(request))
+            return Reply(*self._connection.recv())
         except (EOFError, OSError):
             code = self.process.wait()
         if -code in OWN_FAULTS:
-            raise Ended(f"NVRTC ends by {signal.Signals(-code).name}")
+            remedy = "correct the PTX in its asm statements: an mbarrier.init with 0 arrivals is known to do this"
+            raise CompileError(f"NVRTC ends by {signal.Signals(-code).name}", remedy)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         raise MachineError(f"the process of NVRTC was ended by {how}", MEMORY)
 
     def end(self) -> None:
-        _STARTED.discard(self)
-        self.connection.close()
+        self._connection.close()
         self.process.kill()
         self.process.wait()
 
 
-_STARTED: set[_Worker] = set()
 _IDLE: list[_Worker] = []
+os.register_at_fork(after_in_child=_IDLE.clear)  # they are its parent's
 
 
 def compiled(request: Request) -> Reply:
@@ -85,21 +74,3 @@ def libraries() -> list[str]:
     lines = Path("/proc/self/maps").read_text().splitlines()
     found = {line.split(maxsplit=5)[5] for line in lines if "/libnvrtc" in line}
     return sorted(found, key=lambda path: "builtins" not in path)
-
-
-def _end_all() -> None:
-    for worker in list(_STARTED):
-        with suppress(OSError):
-            worker.end()
-
-
-def _forget_all() -> None:
-    """In a forked process: the workers are its parent's."""
-    for worker in _STARTED:
-        worker.connection.close()
-    _STARTED.clear()
-    _IDLE.clear()
-
-
-atexit.register(_end_all)
-os.register_at_fork(after_in_child=_forget_all)

@@ -5,7 +5,9 @@ Started as a file by nvrtc_process.py, without the lab and without site-packages
 
 import ctypes
 import os
+import signal
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import NamedTuple
@@ -33,29 +35,22 @@ class Reply(NamedTuple):
 
 def compiled(nvrtc: ctypes.CDLL, request: Request) -> Reply:
     """Compile one text. Raises RuntimeError with NVRTC's words where it fails otherwise."""
-    names, texts = ([each.encode() for each in part] for part in (request.headers, request.headers.values()))
-    program = ctypes.c_void_p()
-    _check(
-        nvrtc,
-        nvrtc.nvrtcCreateProgram(
-            ctypes.byref(program),
-            request.text.encode(),
-            request.name.encode(),
-            len(names),
-            (ctypes.c_char_p * len(texts))(*texts),
-            (ctypes.c_char_p * len(names))(*names),
-        ),
-    )
+    names, texts, words = map(_strings, (request.headers, request.headers.values(), request.options))
+    text, name, program = request.text.encode(), request.name.encode(), ctypes.c_void_p()
+    _check(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, name, len(names), texts, names))
     try:
-        words = [each.encode() for each in request.options]
-        status = nvrtc.nvrtcCompileProgram(program, len(words), (ctypes.c_char_p * len(words))(*words))
+        status = nvrtc.nvrtcCompileProgram(program, len(words), words)
         log = _read(nvrtc, program, "ProgramLog").decode(errors="replace").strip("\0\n ")
         if status:
-            nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
             return Reply(None, log or nvrtc.nvrtcGetErrorString(status).decode())
         return Reply(tuple(_read(nvrtc, program, OUTPUTS[each]) for each in request.outputs), log)
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _strings(texts: Iterable[str]) -> "ctypes.Array[ctypes.c_char_p]":
+    encoded = [each.encode() for each in texts]
+    return (ctypes.c_char_p * len(encoded))(*encoded)
 
 
 def _read(nvrtc: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
@@ -68,14 +63,15 @@ def _read(nvrtc: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
 
 def _check(nvrtc: ctypes.CDLL, status: int) -> None:
     if status:
-        nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
         raise RuntimeError(nvrtc.nvrtcGetErrorString(status).decode())
 
 
 def main(descriptor: str, *libraries: str) -> None:
     """Serve requests until the other end is closed. libraries: paths, NVRTC's last."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the lab, which then ends this process
     connection = Connection(int(descriptor))
     nvrtc = [ctypes.CDLL(each) for each in libraries][-1]
+    nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
     with suppress(EOFError, OSError):
         while True:
             request = Request(*connection.recv())

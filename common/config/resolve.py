@@ -4,7 +4,7 @@ No other module of a run reads a DictConfig.
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
@@ -24,15 +24,15 @@ from common.errors import LabError, known, unknown
 from common.model.format import read_format, read_kv_format
 from common.model.shapes import TRAITS, Model
 from common.model.stages import WARP
+from common.record.record import RunRecord
+from common.record.store import Store
 from common.stacks.catalog import Catalog, read_catalog
 from common.stacks.stack import Stack, choose_stacks
-from common.stacks.variant import NamedStack
 
 SYNTHETIC = "synthetic"
 AUTO_MODEL = {"cuda": "qwen3_0_6b", "ptx": "tiny"}
-RUNS_KEYS = ("task", "reproduce", "resume", "timing", "archs", "budget_s", "row_s")  # a yaml in experiment/ sets task
+RUNS_KEYS = ("task", "resume", "timing", "archs", "budget_s", "row_s")  # a yaml in experiment/ sets task
 FORMATS = ("format", "head_format", "kv_format")  # keys at the top: of weights and cache, whatever the model
-Fastest = Callable[[Catalog, int], NamedStack | None]
 
 
 def split(cfg: DictConfig, keys: Iterable[str]) -> tuple[Section, DictConfig]:
@@ -42,17 +42,10 @@ def split(cfg: DictConfig, keys: Iterable[str]) -> tuple[Section, DictConfig]:
     return own, DictConfig(values)
 
 
-def resolve(
-    cfg: DictConfig,
-    root: Path = ROOT,
-    fastest: Fastest = lambda catalog, threads: None,
-    last_seed: Callable[[Path], int | None] = lambda results: None,
-) -> RunConfig:
+def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
     """The RunConfig of a composed configuration, with all checks that do not need the weights.
 
-    root: the checkout. fastest: the stack of `variant=best` for a number of threads; last_seed: of the last run in a
-    file of results, for a run that resumes. From here on this process keeps the cache below its limit.
-    Raises LabError for a bad value.
+    root: the checkout. From here on this process keeps the cache below its limit. Raises LabError for a bad value.
     """
     catalog = read_catalog(root)
     top = Section.from_config(cfg)
@@ -64,13 +57,13 @@ def resolve(
     knobs = {key: value for key, value in top.values.items() if key in catalog.knobs}
     # The default is true for an experiment and false for a run.
     resume = top.flag("resume") if top.given("resume") else top.text("task") != "run"
-    last = last_seed(top.location("results")) if resume and not top.given("seed") else None
+    past = Store(top.location("results")).read(RunRecord) if resume and not top.given("seed") else []
     threads = top.value("threads", Threads)
     if threads % WARP:
         remedy = f"give a multiple of {WARP}, such as {8 * WARP}"
         raise LabError(f"threads={threads} is not a multiple of {WARP}", remedy)
     made: dict[str, Any] = {
-        "stacks": _stacks(top, catalog, knobs, threads, fastest),
+        "stacks": _stacks(top, catalog, knobs, threads),
         "knobs": knobs,
         "device": device,
         "ptx": top.section("device").read(PtxOptions) if device.name == "ptx" else None,
@@ -79,7 +72,7 @@ def resolve(
         "positions": positions,
         "formats": formats,
         "weights": weights,
-        "seed": seed_of(top) if last is None else last,
+        "seed": past[-1].seed if past else seed_of(top),
         "validation": top.section("validate").read(Validation),
         "timing": _timing(top.section("timing")),
         "budget": _budget(top),
@@ -149,10 +142,9 @@ def seed_of(top: Section) -> int:
     return SystemRandom().randrange(SEEDS) if given is None else given
 
 
-def _stacks(top: Section, catalog: Catalog, knobs: dict[str, Any], threads: int, fastest: Fastest) -> tuple[Stack, ...]:
+def _stacks(top: Section, catalog: Catalog, knobs: dict[str, Any], threads: int) -> tuple[Stack, ...]:
     listed = top.texts("stack") if top.given("stack") else None
-    name = top.section("variant").text("name")
-    return choose_stacks(catalog, name, listed, knobs, threads, lambda: fastest(catalog, threads))
+    return choose_stacks(catalog, top.section("variant").text("name"), listed, knobs, threads)
 
 
 def _model(shape: Section, device: DeviceChoice, weights: str, root: Path) -> tuple[Model | None, int | None]:

@@ -92,6 +92,5 @@ class RunConfig:
     timeout_s: float
     budget: Budget
     resume: bool
-    reproduce: str | None
     task: str
     options: Section

@@ -1,7 +1,7 @@
 """The catalog of variants, named stacks and selections, found by file name.
 
 `variants/<name>.cu` with `conf/variant/<name>.yaml` is a variant; a yaml with `stack` and no source is a named stack; a
-yaml with `selects` is a selection (`all`, `best`). Nothing else has to be edited to add one. The source's first
+yaml with `selects` is a selection (`all`, `ladder`). Nothing else has to be edited to add one. The source's first
 comment describes a variant to readers; its yaml, to the lab.
 """
 

@@ -12,6 +12,7 @@ from yaml import YAMLError
 from common.errors import LabError
 from common.json_values import from_json
 from common.model.expressions import SHAPES, Scratch, check
+from common.model.stages import STAGES
 from common.stacks.knobs import KINDS, SETS, WARP, Knob
 from common.stacks.variant import LAUNCHES, SELECTS, NamedStack, Selection, Variant
 

@@ -1,12 +1,11 @@
 """Stacks of one command: their variants, their parents for comparison, and their knob values."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from common.cache.log import note_once
 from common.errors import LabError, unknown
 from common.stacks.catalog import BASELINE, Catalog
 from common.stacks.variant import NamedStack
@@ -73,17 +72,11 @@ def knob_words(values: Mapping[str, Any]) -> list[str]:
 
 
 def choose_stacks(
-    catalog: Catalog,
-    name: str,
-    listed: Sequence[str] | None,
-    given: Mapping[str, Any],
-    threads: int,
-    fastest: Callable[[], NamedStack | None] = lambda: None,
+    catalog: Catalog, name: str, listed: Sequence[str] | None, given: Mapping[str, Any], threads: int
 ) -> tuple[Stack, ...]:
     """The stacks of `stack=[...]` (`listed`), or else of `variant=name`.
 
     given: knob values of this run; each goes to every variant with the knob. threads: of a block, for ratios.
-    fastest: the stack of `variant=best`; None: the selection's default.
     Raises LabError for unknown, broken, repeated or mutually exclusive variants, and for a knob that none takes.
     """
     selects = catalog.selections[name].selects if name in catalog.selections else ""
@@ -100,11 +93,6 @@ def choose_stacks(
             replace(whole, name=default if names == whole.variants else "+".join(names), variants=names, parent=parent)
             for names, parent in zip(steps, ((), *steps), strict=False)
         ]
-    elif selects == "best":
-        best = fastest()
-        if best is None:
-            note_once(f"variant={name}: no usable measurement on this machine; using {default}")
-        chosen = [_checked(catalog, best) if best else _named(catalog, default)]
     else:
         named = catalog.stacks if selects == "catalog" else ()
         chosen = [_named(catalog, one) for one in (*catalog.variants, *named, *catalog.broken)]

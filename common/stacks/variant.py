@@ -8,7 +8,7 @@ from typing import Any
 from common.model.expressions import Scratch
 from common.stacks.knobs import Knob
 
-SELECTS = ("every", "catalog", "best", "steps")
+SELECTS = ("every", "catalog", "steps")
 LOWEST_ARCH = 75  # the oldest that the compiler supports
 LAUNCHES = ("cooperative", "plain", "graph", "launches", "pdl")
 
@@ -74,8 +74,7 @@ class NamedStack:
 class Selection:
     """A name for stacks chosen at the start of a run.
 
-    selects  every: all variants; catalog: all variants and named stacks; best: a search's result for this GPU, else
-             the fastest on it according to the records, else `default`; steps: the prefixes of `default`, each on top
+    selects  every: all variants; catalog: all variants and named stacks; steps: the prefixes of `default`, each on top
              of the one before
     """
 

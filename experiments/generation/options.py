@@ -2,10 +2,9 @@
 
 from omegaconf import DictConfig
 
-from common.config.resolve import refuse_runs_keys
+from common.config.resolve import refuse_runs_keys, resolve
 from common.config.run_config import RunConfig
 from common.errors import LabError
-from experiments.run.choice import run_config
 
 
 def resolve_one(cfg: DictConfig, what: str, validates: bool = False) -> RunConfig:
@@ -14,7 +13,7 @@ def resolve_one(cfg: DictConfig, what: str, validates: bool = False) -> RunConfi
     validates: the stack is validated first, so the keys of `validate` have an effect.
     """
     refuse_runs_keys(cfg, what, "timeout_s", *([] if validates else ["validate"]))
-    config = run_config(cfg)
+    config = resolve(cfg)
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)
         raise LabError(f"{what} runs one stack, not {len(config.stacks)}", f"choose one: variant={names}")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from common.config.run_config import RunConfig
 from common.devices.nvml import Gpu
 from common.json_values import to_json
-from common.model.shapes import Model
 from common.record.provenance import provenance
 from common.record.store import key
 from common.stacks.stack import Stack
@@ -18,7 +17,6 @@ from experiments.run.setup import Setup
 if TYPE_CHECKING:
     from common.compile.sass import Resources
     from common.devices.counters import Counts
-    from common.model.weights import PackedWeights
     from common.validate.verdict import Verdict
     from experiments.timing.measure import Measurement
 
@@ -67,8 +65,9 @@ def keep(
 def origin_of(setup: Setup, device: Mapping[str, Any], stack: Stack, source_sha: str) -> dict[str, Any]:
     """Fields of a record that are known before the run."""
     config, packed = setup.config, setup.packed
+    kind = device.get("gpu", device["device"])  # GPUs of one name are one device
     return {
-        "key": key_of(source_sha, stack, setup.model, packed, device),
+        "key": key(source_sha, stack.knobs, setup.model, packed.sha, kind, device["compiler"]),
         "variant": stack.name,
         "stack": stack.variants,
         "parent": stack.parent,
@@ -80,11 +79,6 @@ def origin_of(setup: Setup, device: Mapping[str, Any], stack: Stack, source_sha:
         "asked": request_of(config),
         "seed": config.seed,
     }
-
-
-def key_of(source_sha: str, stack: Stack, model: Model, packed: "PackedWeights", device: Mapping[str, Any]) -> str:
-    """The record's key; GPUs of one name are one device."""
-    return key(source_sha, stack.knobs, model, packed.sha, device.get("gpu", device["device"]), device["compiler"])
 
 
 def identity(row: Mapping[str, Any]) -> str:

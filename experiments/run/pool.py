@@ -1,43 +1,44 @@
 """Pool of worker processes: a worker that crashes, hangs or runs out of memory loses only its own job."""
 
 import re
-import selectors
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
 
 from common.config.run_config import RunConfig
 from common.errors import LabError
-from common.errors.machine import MachineError
-from common.json_values import to_json
-from experiments.processes import Child, Message
+from experiments.processes import Child
 
-WORKER = "experiments.run.worker"
 GRACE = 2.0  # seconds after its deadline in which a worker may still report by itself
 FAILED_STARTS = 3  # consecutive workers that end before they are ready; then the run stops
 SPENT = ("HUNG", "CRASHED", "OOM")  # after these a thread, the CUDA context or the heap of a worker may be damaged
 SHOW = "see the report in its record"
 
+Message = Mapping[str, Any]
 Notify = Callable[[int | None, str, str], None]
 
 
-def first_request(config: RunConfig, weights: str) -> Message:
-    """First request of a worker: the configuration, and the sha256 of the packed weights that the records will name."""
-    return {"config": to_json(config), "weights": weights}
+def _serve(parent: Connection, config: RunConfig, weights: str) -> None:
+    from experiments.run.worker import serve  # imports torch, which this process does without
+
+    serve(parent, config, weights)
 
 
 class Worker(Child):
-    """A process that does one job at a time. job: its index, if any; device: the content of its `ready` event.
+    """A process that does one job at a time. job: its index, if any; device: as its `ready` event describes it.
 
     deadline: in seconds of time.monotonic(). left: seconds of its job's limit, counted while it works.
     """
 
-    def __init__(self, setup: Message, environment: Mapping[str, str], seconds: float) -> None:
-        super().__init__([WORKER], environment, keep=True)
+    def __init__(self, config: RunConfig, weights: str, environment: Mapping[str, str]) -> None:
+        super().__init__(_serve, config, weights, environment=environment, keep=True)
+        self.environment = environment
         self.job: int | None = None
         self.device: Message = {}
-        self.step, self.deadline, self.left = "start", time.monotonic() + seconds, seconds
-        self.send(setup)
+        self.step, self.left = "start", config.timeout_s
+        self.deadline = time.monotonic() + self.left
 
     def findings(self) -> dict[str, str]:
         """Findings of a worker that has ended without any: CRASHED, OOM or INTERRUPTED."""
@@ -65,18 +66,17 @@ class Worker(Child):
 class Pool:
     """At most one worker for each of `environments`. A worker that ends is replaced if jobs are left.
 
-    setup: the first request of every worker. seconds: limit for one job, counted from its first `begin` event, without
-    what it waits for others between a `wait` and the next `begin`.
+    weights: the sha256 of the packed weights that the records will name. `config.timeout_s`: limit for one job, counted
+    from its first `begin` event, without what it waits for others between a `wait` and the next `begin`.
     """
 
-    def __init__(self, setup: Message, environments: Sequence[Mapping[str, str]], seconds: float) -> None:
-        self._setup, self._seconds = setup, seconds
+    def __init__(self, config: RunConfig, weights: str, environments: Sequence[Mapping[str, str]]) -> None:
+        self._config, self._weights, self._seconds = config, weights, config.timeout_s
         self._free = list(environments)
-        self._workers: dict[Worker, Mapping[str, str]] = {}
-        self._selector = selectors.DefaultSelector()
+        self._workers: list[Worker] = []
         self._jobs: Sequence[Message] = ()
         self._queue: deque[int] = deque()
-        self._ready: list[Message] = []
+        self._device: Message | None = None
         self._failed_starts = 0
         self._fits: Callable[[int], bool] = lambda job: True
 
@@ -86,7 +86,6 @@ class Pool:
     def __exit__(self, *error: object) -> None:
         for worker in list(self._workers):
             self._remove(worker)
-        self._selector.close()
 
     @property
     def running(self) -> list[int]:
@@ -95,11 +94,11 @@ class Pool:
 
     def describe(self) -> Message:
         """The device, as the first worker that is ready describes it. Raises LabError when no worker starts."""
-        while not self._ready:
+        while self._device is None:
             self._start(1)
             for _ in self._receive(lambda job, kind, text: None):
                 pass
-        return self._ready[0]
+        return self._device
 
     def run(
         self, jobs: Sequence[Message], notify: Notify, fits: Callable[[int], bool] = lambda job: True
@@ -120,10 +119,7 @@ class Pool:
 
     def _start(self, most: int) -> None:
         while self._free and len(self._workers) < most:
-            environment = self._free.pop(0)
-            worker = Worker(self._setup, environment, self._seconds)
-            self._workers[worker] = environment
-            self._selector.register(worker, selectors.EVENT_READ, worker)
+            self._workers.append(Worker(self._config, self._weights, self._free.pop(0)))
 
     def _assign(self, worker: Worker) -> None:
         worker.step, worker.deadline, worker.left = "ready", float("inf"), self._seconds
@@ -137,25 +133,26 @@ class Pool:
         """Wait for the next event or the next deadline, and handle it."""
         nearest = min((worker.deadline for worker in self._workers), default=float("inf"))
         timeout = None if nearest == float("inf") else max(0.0, nearest + GRACE - time.monotonic())
-        for chosen, _ in self._selector.select(timeout):
-            worker = chosen.data
-            events = worker.events()
-            for event in events or ():
-                yield from self._handle(worker, event, notify)
-            if events is None:
+        ready = wait([worker.connection for worker in self._workers], timeout)
+        for worker in [worker for worker in self._workers if worker.connection in ready]:
+            try:
+                kind, content = worker.connection.recv()
+            except (EOFError, OSError):
                 yield from self._end(worker, worker.findings())
+            else:
+                yield from self._handle(worker, kind, content, notify)
         for worker in [worker for worker in self._workers if time.monotonic() > worker.deadline + GRACE]:
             yield from self._end(worker, worker.stop_hung(self._seconds))
 
-    def _handle(self, worker: Worker, event: Message, notify: Notify) -> Iterator[tuple[int, Message, Message]]:
-        ((kind, content),) = event.items()
+    def _handle(
+        self, worker: Worker, kind: str, content: Any, notify: Notify
+    ) -> Iterator[tuple[int, Message, Message]]:
         if kind == "ready":
-            worker.device = content
-            self._ready.append(content)
+            self._device = worker.device = content
             self._failed_starts = 0
             self._assign(worker)
-        elif kind in ("error", "machine"):
-            raise (MachineError if kind == "machine" else LabError)(*content)
+        elif kind == "error":
+            raise content
         elif kind == "done":
             job, worker.job = worker.job, None
             assert job is not None  # a worker answers only to a job
@@ -185,6 +182,6 @@ class Pool:
                 raise LabError(f"a worker does not start: {found['reason']}", f"its stderr: {found['report'][-500:]}")
 
     def _remove(self, worker: Worker) -> None:
-        self._selector.unregister(worker)
-        self._free.append(self._workers.pop(worker))
+        self._workers.remove(worker)
+        self._free.append(worker.environment)
         worker.close()

@@ -3,7 +3,7 @@
 import fcntl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from common.compile.source import Source, build
@@ -15,7 +15,6 @@ from common.model.shapes import Model
 from common.record.store import Store
 from common.stacks.catalog import Catalog, read_catalog
 from common.stacks.stack import Stack, choose_stacks
-from experiments.run.choice import fastest_stack
 from experiments.run.counting import Counting
 from experiments.tables.progress import Progress
 
@@ -141,7 +140,7 @@ class Setup:
         if not isinstance(named, str | list | tuple) or not all(isinstance(name, str) for name in named):
             raise LabError(f"{named!r} names no stack", 'give a name, or a list: ["redundant_rmsnorm", "vec128"]')
         name, listed = (named, None) if isinstance(named, str) else ("", list(named))
-        stacks = choose_stacks(catalog, name, listed, knobs, threads, partial(fastest_stack, catalog, threads))
+        stacks = choose_stacks(catalog, name, listed, knobs, threads)
         if len(stacks) > 1:
             names = ", ".join(stack.name for stack in stacks)
             raise LabError(f"{named} stands for {len(stacks)} stacks", f"name one of them: {names}")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Self
 
-from common.compile.sass import Resources
+from common.compile.sass import Resources, inspect
 from common.compile.source import Source
 from common.devices.counters import Counts
 from common.devices.nvtx import annotate, title
@@ -24,7 +24,6 @@ from common.validate.scenarios import scenarios, steps_in_all
 from common.validate.trials import Trial, chosen, not_exercised
 from common.validate.verdict import Verdict
 from experiments.run.describe import Findings, keep
-from experiments.run.recorded import resources
 from experiments.run.setup import Setup
 from experiments.run.timeline import Timeline, read, rewind
 from experiments.tables.row import row_of
@@ -106,12 +105,11 @@ class LabStack:
     def resources(self) -> dict[str, Resources]:
         """Registers, spills and instructions by arch (`sm_90`), for every arch of `archs=`; needs no GPU.
 
-        Resources in a committed record of the same NVRTC are not compiled again. Raises CompileError for a text that
-        NVRTC refuses, LabError where NVRTC or nvdisasm is missing.
+        Raises CompileError for a text that NVRTC refuses, LabError where NVRTC or nvdisasm is missing.
         """
         with self._step("inspect"):
             config = self.setup.config
-            self.found.resources = resources(self.source, config.archs, config.cache / "cubins")
+            self.found.resources = inspect(self.source, config.archs, config.cache / "cubins")
         return self.found.resources
 
     def validate(self) -> Verdict:
@@ -177,8 +175,9 @@ class LabStack:
         It is compiled for that, has its own buffers, and is not the one that is validated and timed. Raises LabError,
         also for a position that the KV cache does not hold.
         """
-        self.check_position(position)
-        setup = self.setup
+        setup, positions = self.setup, self.setup.model.positions
+        if type(position) is not int or not 0 <= position < positions:  # True is an int, too
+            raise LabError(f"position={position} is not in 0..{positions - 1}", "give a position of the KV cache")
         if not setup.trace:
             return LabStack(Setup(setup.config, setup.show, trace=True), self.stack).timeline(position)
         device = setup.config.device.name
@@ -220,12 +219,6 @@ class LabStack:
 
     def _repr_html_(self) -> str:
         return html(run_table([self.row]))
-
-    def check_position(self, position: int) -> None:
-        """Raise LabError for a position that the KV cache does not hold."""
-        positions = self.setup.model.positions
-        if type(position) is not int or not 0 <= position < positions:  # True is an int, too
-            raise LabError(f"position={position} is not in 0..{positions - 1}", "give a position of the KV cache")
 
     @contextmanager
     def _step(self, verb: str) -> Iterator[None]:

@@ -18,7 +18,7 @@ from common.record.record import RunRecord
 from common.stacks.stack import Stack
 from common.validate.verdict import PASSED
 from experiments.run.describe import Findings, identity, keep, origin_of, proof_of, request_of
-from experiments.run.pool import Pool, first_request
+from experiments.run.pool import Pool
 from experiments.run.setup import Setup
 from experiments.tables.progress import Progress
 from experiments.tables.row import row_of
@@ -83,7 +83,7 @@ class Sweep:
             else:
                 (self.show.begin if kind == "begin" else self.show.note)(text)
 
-        jobs = [{"stack": to_json(stacks[index]), "proof": validated.get(index), "beat": beat} for index in left]
+        jobs = [{"stack": stacks[index], "proof": validated.get(index), "beat": beat} for index in left]
         try:
             for job, device, found in self.pool.run(jobs, notify, fits):
                 self.show.skip(STEPS - begun[left[job]])
@@ -122,37 +122,23 @@ class Sweep:
 
         A record made under another name of the same stack is shown under the one of this run. On a GPU, a text that
         was validated with the same inputs is only timed: GPU time is for open questions. Outputs of timed launches are
-        checked in any case. A stack that failed would fail again, and a hang costs minutes.
+        checked in any case.
         """
         rows = [record.row for record in past if record.status not in UNDECIDED]
         by_identity = {identity(row): row for row in rows if not _stopped(row)}
+        by_proof = {proof_of(row): row for row in rows}
         timing = self.config.device.name == "cuda" and self.config.timing
-        by_proof = {proof_of(row): row for row in rows} if timing else {}
-        validated: dict[int, Record] = {}
-        for index, origin in self._origins().items():
-            stack = self.config.stacks[index]
-            if row := by_identity.get(identity(origin)):
-                self.records[index] = {**row, "variant": stack.name}
-                self.show.note(f"{stack.name}: already recorded as {row['id']}")
-                self.show.skip(STEPS)
-            elif (row := by_proof.get(proof_of(origin))) and row["status"] == PASSED:
-                validated[index] = {name: row[name] for name in ("id", "verdict", "blocks")}
-            elif row:
-                reason = f"{row['reason']} (found in {row['id']})"
-                found = Findings(row["status"], reason, row["report"], row["source_sha"], row["id"]).as_record()
-                self._keep(
-                    index, row["device"], found | {"verdict": row["verdict"], "blocks": row["blocks"], "took": 0.0}
-                )
-                self.show.skip(STEPS)
-        return validated
-
-    def _origins(self) -> dict[int, Record]:
-        """`origin_of` each stack, by index. Stacks without a source are left out; they fail later."""
-        device, found = self.pool.describe(), {}
+        device, validated = self.pool.describe(), dict[int, Record]()
         for index, stack in enumerate(self.config.stacks):
-            with suppress(LabError):
-                found[index] = to_json(origin_of(self.setup, device, stack, self.setup.source(stack).sha))
-        return found
+            with suppress(LabError):  # a stack without a source fails later
+                origin = to_json(origin_of(self.setup, device, stack, self.setup.source(stack).sha))
+                if row := by_identity.get(identity(origin)):
+                    self.records[index] = {**row, "variant": stack.name}
+                    self.show.note(f"{stack.name}: already recorded as {row['id']}")
+                    self.show.skip(STEPS)
+                elif timing and (row := by_proof.get(proof_of(origin))) and row["status"] == PASSED:
+                    validated[index] = {name: row[name] for name in ("id", "verdict", "blocks")}
+        return validated
 
 
 def _stopped(row: Mapping[str, Any]) -> bool:
@@ -167,7 +153,7 @@ def open_sweep(config: RunConfig, show: Progress) -> Iterator[Sweep]:
     setup.check()
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill`, or a preempting scheduler
     try:
-        with Pool(first_request(config, setup.packed.sha), places(config, setup.model), config.timeout_s) as pool:
+        with Pool(config, setup.packed.sha, places(config, setup.model)) as pool:
             yield Sweep(setup, pool, {})
     finally:
         signal.signal(signal.SIGTERM, before)

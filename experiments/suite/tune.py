@@ -22,7 +22,6 @@ from common.record.provenance import provenance
 from common.stacks.catalog import TUNED, read_catalog
 from common.stacks.stack import Stack, knob_words, title
 from experiments.experiment import Experiment
-from experiments.run.choice import tuned_for
 from experiments.tables.result_table import ResultTable
 from experiments.tables.run_row import IMPLAUSIBLE, STOPPED
 from experiments.tuning.search import Outcome, Search
@@ -61,7 +60,8 @@ def ask(experiment: Experiment) -> ResultTable:
     notes.append(f"{len(search.found)} of the {space.size:,} candidates of the space were tried.")
     rows = [*_fastest(search), *_important(experiment, search, notes)]
     if search.best:
-        notes.append(f"Written: {write(experiment, search.best[0])}; variant=best takes it on this GPU.")
+        path = write(experiment, search.best[0])
+        notes.append(f"Written: {path}; variant={path.stem} runs it.")
     return experiment.answer(QUESTION, rows, notes, keys=2)
 
 
@@ -188,7 +188,7 @@ def outcome_of(record: Mapping[str, Any]) -> Outcome:
 
 
 def write(experiment: Experiment, candidate: Candidate) -> Path:
-    """Write the candidate as a named stack that `variant=best` takes; returns the file."""
+    """Write the candidate as a named stack; returns the file."""
     from common.config.device_choice import find_gpu
 
     gpu, model, threads = find_gpu(), experiment.model.name, experiment.config.threads
@@ -198,7 +198,7 @@ def write(experiment: Experiment, candidate: Candidate) -> Path:
         "idea": f"the fastest that a search found for {model} on {gpu}",
         "stack": list(stack.variants),
         "knobs": _knobs(experiment, candidate),
-        "tuned": tuned_for(gpu, model, experiment.position, threads),
+        "tuned": {"gpu": gpu, "model": model, "position": experiment.position, "threads": threads},
     }
     text = yaml.safe_dump(fields, sort_keys=False, width=120, default_flow_style=None)
     path = folder_of(experiment) / f"{name}.yaml"

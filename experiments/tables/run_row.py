@@ -64,7 +64,6 @@ class Row:
     source_sha: str | None = None  # sha256 of the flattened CUDA text
     results: str | None = None  # file of the store
     not_exercised: tuple[str, ...] = ()  # cases that the validation did not cover
-    where: str | None = None  # GPUs on which it runs with these knobs, where knobs decide that
 
     @property
     def times(self) -> tuple[TimedRow, ...]:

@@ -50,8 +50,6 @@ def _remarks(row: Row) -> Iterator[str]:
     if row.verdict != "PASSED":
         command = f"; {show_command(row.record, Path(row.results))}" if row.record and row.results else ""
         yield f"{row.label}: {row.verdict} {row.reason}{command}"
-    if row.where:
-        yield f"{row.label}: {row.where}"
     for timed in row.times:
         if timed.verdict == IMPLAUSIBLE:
             share = f"{timed.gb_per_s:.0f} GB/s, {timed.percent_of_ceiling or 0:.0f} % of the read ceiling"

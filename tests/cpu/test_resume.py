@@ -1,9 +1,12 @@
 """Resuming an interrupted sweep, and reproducing a record."""
 
+import shlex
+
 import pytest
 from faulty_root import make_root, results, rows, start
 from processes import HANGS_S
 
+from experiments.run.reproduce import command
 from tests.strength.soak.kills import kills
 
 pytestmark = pytest.mark.cpu
@@ -37,23 +40,17 @@ def test_resume_runs_only_what_is_missing(root, cpu_cache, seed):
     assert again["baseline"]["key"] == next(row["key"] for row in first if row["id"] == gone)
 
 
-def test_reproduce_prints_which_hashes_differ(root, cpu_cache, seed):
-    formats = {"format=int4:32:zeros", "head_format=int8"}
+def test_the_command_of_a_record_makes_it_again(root, cpu_cache, seed):
+    formats = ("format=int4:32:zeros", "head_format=int8")
     run(root, cpu_cache, "variant=atomic_barrier", f"seed={seed}", "blocks_per_sm=2", *formats)
-    (row,) = rows(root)
-    code, out, err = run(root, cpu_cache, f"reproduce={row['id']}")
-    assert code == 0, out + err
-    assert "DIFFERS" not in out
-    command = out.splitlines()[-1].partition("equal; run it with: ")[2].split()
-    assert {"variant=atomic_barrier", f"seed={seed}", "blocks_per_sm=2", "model=tiny", *formats} <= set(command)
-    source = root / "variants" / "atomic_barrier.cu"
-    source.write_text(source.read_text().replace("epoch_barrier(", "epoch_barrier( "))
-    code, out, _ = run(root, cpu_cache, f"reproduce={row['id']}")
-    assert code == 1
-    assert out.splitlines()[-1] == "differs: source, key"
-    assert len(rows(root)) == 1
-    code, _, err = run(root, cpu_cache, "reproduce=nothing")
-    assert (code, err.count("\n")) == (2, 1)
+    (first,) = rows(root)
+    _, module, *words = shlex.split(command(first))[1:]
+    assert module == "experiments"
+    assert {"variant=atomic_barrier", f"seed={seed}", "blocks_per_sm=2", "model=tiny", *formats} <= set(words)
+    assert run(root, cpu_cache, *words)[0] == 0
+    assert [(row["key"], row["knobs"], row["asked"]) for row in rows(root)] == 2 * [
+        (first["key"], first["knobs"], first["asked"])
+    ]
 
 
 def test_a_sweep_killed_at_random_instants_loses_nothing(root, cpu_cache, tmp_path, seed):

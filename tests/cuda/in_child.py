@@ -5,9 +5,7 @@ One child serves test after test, so that the GPU and the weights are opened onc
 ends without another call into CUDA, and the next test gets a new one.
 """
 
-import ctypes
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -15,13 +13,14 @@ from contextlib import contextmanager
 from functools import cache, wraps
 from importlib import import_module
 from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
 
+from experiments.processes import Child
+
 LIMIT = 240.0  # seconds; the slowest tests compute a float64 reference at full size
-PR_SET_PDEATHSIG = 1  # prctl: the signal that a process gets when its parent ends
 
 
 def in_child(spends: bool = False, seconds: float = LIMIT) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -41,31 +40,28 @@ def in_child(spends: bool = False, seconds: float = LIMIT) -> Callable[[Callable
     return decorate
 
 
-class Child:
+class Current:
     """The process of the moment, if any."""
 
     def __init__(self) -> None:
-        self._process: Any = None
+        self._child: Child | None = None
 
     @property
     def pid(self) -> int | None:
-        return self._process and self._process.pid
+        return self._child and self._child.pid
 
     def run(self, module: str, name: str, fixtures: dict[str, Any], spends: bool, seconds: float) -> None:
         """Run one test there. Fails it when the child says so, ends, or does not answer in time."""
         __tracebackhide__ = True
-        if self._process is None:
-            self._start()
+        child = self._child = self._child or Child(_serve, context=get_context("spawn"))
         try:
-            self._ours.send((module, name, fixtures, spends))
-            if not wait([self._ours, self._process.sentinel], seconds):
+            child.send((module, name, fixtures, spends))
+            if not child.connection.poll(seconds):
                 pytest.fail(f"not finished after {seconds:g} s: its process was killed")
-            kind, text = self._ours.recv()
+            kind, text = child.connection.recv()
         except (EOFError, OSError):
-            process = self._process
-            self.stop(after=10)
-            code = process.exitcode
-            cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            cause = child.death().cause
+            self.stop()
             pytest.fail(f"the process of the test ended by {cause}; its stderr is above")
         except BaseException:  # also what pytest-timeout and Ctrl-C raise
             self.stop()
@@ -77,29 +73,18 @@ class Child:
         if kind == "failed":
             pytest.fail(text, pytrace=False)
 
-    def stop(self, after: float = 0) -> None:
-        """Kill the process, which may hang in the driver, if it has not ended after some seconds."""
-        if self._process:
-            self._process.join(after)
-            self._process.kill()
-            self._process.join()
-            self._ours.close()
-            self._process = None
-
-    def _start(self) -> None:
-        context = get_context("spawn")
-        self._ours, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        self._process.start()
-        theirs.close()  # so that the end of the child is the end of the pipe
+    def stop(self) -> None:
+        """Kill the process, which may hang in the driver."""
+        if self._child:
+            self._child.close()
+            self._child = None
 
 
-CHILD = Child()
+CHILD = Current()
 
 
 def _serve(requests: Connection) -> None:
     """In the child: run requested tests until one fails."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     while True:
         module, name, fixtures, spends = requests.recv()
         kind, text = _outcome(getattr(import_module(module), name).__wrapped__, fixtures)

@@ -96,8 +96,9 @@ def _ids(store: Store) -> set[str]:
 
 
 def _children(pid: int) -> list[int]:
-    """The direct child processes of `pid`."""
+    """The workers of `pid`: its child processes without the tracker of multiprocessing."""
     try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return [int(one) for one in found if b"resource_tracker" not in Path(f"/proc/{one}/cmdline").read_bytes()]
     except OSError:
         return []

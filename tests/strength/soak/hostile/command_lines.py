@@ -15,7 +15,6 @@ OVERRIDES = {
     "seed": ("-1", "4294967296", "0.5", "[1]", "false", "!"),
     "timeout_s": ("0", "-1", "null", "[]", "!"),
     "resume": ("2", "[]", "!"),
-    "reproduce": ("!", "[a]", "20200101T000000-0123456789"),
     "archs": ("sm_90", "[sm_10]", "[90]", "null", "[!]"),
     "stack": (
         "vec128",
@@ -65,7 +64,6 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
             "prompt": ("once", "!"),
             "variant": ("all", "!", "../vec128"),
             "experiment": ("ablation",),
-            "reproduce": ("20200101T000000-0123456789",),
             "results": NO_STORE,
             "no_such_key": ("1",),
         },
