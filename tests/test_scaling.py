@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import LabError
 from common.model.shapes import Model
-from experiments.engines.race import Answer, Ran, Run
+from experiments.engines.race import Ran, Run
 from experiments.experiment import Experiment
 from experiments.suite import scaling
 from experiments.suite.scaling import _row, ends, models_of
@@ -109,7 +109,7 @@ def test_triton_is_raced_on_a_gpu_or_left_out(configured, tmp_path, monkeypatch,
         about = {"status": "PASSED", "reason": "", "latencies": [at], "device": {"gpu": "A GPU"}}
         return [{"variant": stack.name, **about} for stack in stacks]
 
-    run = Run(Answer(ids=[1] * tokens), first=0.0, rate=800.0 if share else None)
+    run = Run([1] * tokens, first=0.0, rate=800.0 if share else None)
     monkeypatch.setattr(scaling, "ARMS", {"Triton": SimpleNamespace(run=lambda work: Ran([run]))})
     monkeypatch.setattr(scaling, "apart", lambda limit, work, *about: work(*about))
     monkeypatch.setattr(Experiment, "on_gpu", True)

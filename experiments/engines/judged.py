@@ -8,8 +8,8 @@ from common.validate.check import validate
 from common.validate.scenarios import scenarios
 from experiments.run.setup import Setup
 
-# What an arm shows: every stage; the last one and its cache; or only what it chose, as ids or as a text.
-STAGES, LOGITS, IDS, TEXT = "stages", "logits, cache, ids", "ids", "text"
+# What an arm shows: every stage; the last one and its cache; or only the ids that it chose.
+STAGES, LOGITS, IDS = "stages", "logits, cache, ids", "ids"
 
 
 def judged(session: Session, lab: Setup, shown: Collection[str] | None = None) -> str:

@@ -99,7 +99,7 @@ def _rate_of_triton(config: RunConfig, position: int) -> float:
     prompt = tuple(1 + at % 5 for at in range(max(1, position)))
     (run,) = ARMS[TRITON].run(Workload(lab, (prompt,), config.options.whole("tokens", low=2))).runs
     if run.rate is None:
-        raise LabError(f"Triton made {run.answer.tokens} tokens, which give no rate", "raise options.tokens")
+        raise LabError(f"Triton made {len(run.ids)} tokens, which give no rate", "raise options.tokens")
     return run.rate
 
 
