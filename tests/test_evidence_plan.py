@@ -22,7 +22,7 @@ from experiments.run.describe import request_of
 from profiles import target
 
 KILLED = -9
-SAME = ("streaming", "ablation", "ladder", "roofline", "ratios", "factorial", "energy")
+SAME = ("streaming", "ablation", "ladder", "roofline", "energy")
 KNOBS = ["window_1", "window_2", "window_3", "ahead_0", "eager_0"]
 STACKS = ["ring", "ring_tensor", "persistent", "megaqwen"]
 FIRST = ["exchanges", "ceiling", "streaming", *KNOBS, *STACKS, "timeline", "timeline_1024", "ladder"]
@@ -73,7 +73,7 @@ def test_a_call_ends_within_its_budget_and_says_what_is_left(call, capsys):
     assert code == 3
     assert machine.now <= 540
     out = capsys.readouterr().out
-    assert "factorial (about" in out.splitlines()[-2]
+    assert "quality (about" in out.splitlines()[-2]
     assert f"a copy of {machine.results}" in out.splitlines()[-1]
 
 

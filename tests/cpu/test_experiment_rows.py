@@ -156,20 +156,16 @@ def test_knobs_reach_the_stacks_of_an_experiment(run):
     ("argv", "message"),
     [
         (["ablation", "options.variants=[vec128]", "options.best=vec128"], "prefetch_bytes= has no effect"),
-        (["factorial", "options.variants=[vec128,fused_head]"], "prefetch_bytes= has no effect"),
         (["quality", "options.variants=[vec128]"], "vec128 has no such knob; leave it out; variants that take it: l2_"),
         (["sass", "options.variants=[vec128]"], "prefetch_bytes= has no effect"),
         (["counts", "options.variants=[vec128]"], "prefetch_bytes= has no effect"),
-        (["ratios"], "prefetch_bytes= has no effect"),
         (["roofline"], "prefetch_bytes= has no effect"),
         (["sync_cost"], "prefetch_bytes= has no effect"),
-        (["ratios", "ratio=1:7"], "ratio= is what this experiment varies; give options.ratios=['1:7']"),
     ],
 )
 def test_a_knob_without_effect_is_refused_before_anything_runs(argv, message, run, capsys):
     name, *more = argv
-    knob = [] if "ratio=1:7" in more else ["prefetch_bytes=128"]
-    code, rows = run(f"experiment={name}", "model.positions=256", *more, *knob)
+    code, rows = run(f"experiment={name}", "model.positions=256", *more, "prefetch_bytes=128")
     error = capsys.readouterr().err.splitlines()[-1]
     assert (code, rows) == (2, []), error
     assert message in error

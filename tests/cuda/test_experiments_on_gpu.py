@@ -18,9 +18,7 @@ ELSEWHERE = ("tune",)  # test_tune_on_gpu.py
 SHORT = ["timing.rounds=8", "timing.max_rounds=8", "timing.steps=1", "timing.warmup=1", "timing.tokens=1"]
 OPTIONS = {
     "ablation": ["options.variants=[fused_head]", "options.best=fused_head"],
-    "factorial": ["options.variants=[vec128,fused_head]", "options.position=1"],
     "positions": ["variant=fused_head", "options.positions=[1,40]"],
-    "ratios": ["options.ratios=['2:6']", "options.positions=[1]"],
     "roofline": ["options.variants=[fused_head]"],
     "energy": ["variant=fused_head", "options.seconds=2"],
     "sync_cost": [],
@@ -84,24 +82,10 @@ def test_ablation_has_an_effect_for_every_variant_that_was_asked(ask, gpu):
         assert table[HEAD]["verdict"] == "FASTER"
 
 
-def test_factorial_attributes_the_whole_saving(ask):
-    rows = ask("factorial")
-    times = {row["variants"]: row["us"] for row in rows if row["kind"] == "subset"}
-    assert set(times) == {"baseline", "vec128", "fused_head", "vec128 + fused_head"}
-    shares = sum(row["us"] for row in rows if row["kind"] == "share")
-    assert shares == pytest.approx(times["baseline"] - times["vec128 + fused_head"])
-
-
 def test_positions_has_a_row_for_each_position(ask):
     rows = ask("positions")
     assert [row["position"] for row in rows] == [1, 40]
     assert all(row["fused_head us"] > 0 for row in rows)
-
-
-def test_ratios(ask):
-    (row,) = ask("ratios")
-    assert row["producers:consumers"] == "2:6"
-    assert row["tok/s at 1"] > 0
 
 
 def bulk(rows: list[dict[str, Any]]) -> list[int]:

@@ -150,9 +150,7 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
 # Options of experiments that would leave an empty or a wrong table.
 OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "ablation": {"variants": ("[nope]", "vec128", "[3]"), "position": ("-1", "x"), "gpu": ("nope",), "best": ("nope",)},
-    "factorial": {"variants": ("[]", "[vec128,vec128]", "[nope]", "[cp_async,warp_split]")},
     "positions": {"positions": ("[99999]", "[]", "[-1]", "x"), "gpu": ("nope",)},
-    "ratios": {"ratios": ("[]", "[8:0]", "[1:1]", "x"), "positions": ("[99999]", "[-1]")},
     "counts": {"variants": ("[nope]", "x")},
     "sass": {"variants": ("[nope]",)},
     "formats": {"formats": ("[nope]",), "gpu": ("nope", "a100"), "position": ("-1",)},
