@@ -40,7 +40,8 @@ ON_CPU = ("torch", "Triton", "transformers", "transformers with a static cache")
 
 def workload(model: Model, cache) -> Workload:
     packed, layout = load("synthetic", model, None, cache, SEED)[2], Layout(model)
-    config = SimpleNamespace(seed=SEED, device=SimpleNamespace(name="ptx"), ptx=None)
+    ptx = SimpleNamespace(arch="sm_89", races=False, timeout_s=60.0)
+    config = SimpleNamespace(seed=SEED, device=SimpleNamespace(name="ptx"), ptx=ptx, cache=cache)
     expected = ReferenceSteps(model, layout, packed.flat)
     lab = SimpleNamespace(
         model=model, layout=layout, packed=packed, config=config, expected=expected, reference_device="cpu"

@@ -104,7 +104,7 @@ def triton_kernels(work: Workload) -> Ran:
     if options := lab.config.ptx:
         folder, arch = lab.config.cache / "kernels", int(options.arch.removeprefix("sm_"))
         target = Target(folder, arch, options.races, lab.config.seed, options.timeout_s, not lab.model.large)
-    with closing(TritonSession(lab.layout, lab.packed.flat, work.device, target=target)) as session:
+    with closing(TritonSession(lab.layout, lab.packed.flat, target)) as session:
         validated = judged(session, lab)
         return replace(timed_session(session, work), peak_bytes=session.layout.bytes, validated=validated)
 
