@@ -231,7 +231,7 @@ def test_every_path_is_absolute_from_the_callers_folder(one, tmp_path, monkeypat
         (["timing.interval=0"], "timing.interval=0"),
         (["timing.positions=[-1]"], "-1"),
         (["timing.positions=[64]", "model=tiny"], "model.positions=65"),
-        (["experiment=scaling", "options.position=5000"], "options.position: 5000 is not in 0..2047, "),
+        (["experiment=ablation", "options.position=5000"], "options.position: 5000 is not in 0..2047, "),
         (["timing.positions=[]"], "empty"),
         (["validate.seeds=0"], "validate.seeds=0"),
         (["validate=3"], "unknown validate '3'; known: "),

@@ -90,7 +90,7 @@ def test_a_result_becomes_a_record_without_nan(tmp_path: Path):
     assert [cell(None), cell(12345), cell(12345.6), cell(0.123456)] == ["-", "12,345", "12,346", "0.1235"]
 
 
-BY_OPTIONS = ("ablation", "quality", "roofline", "sass", "scaling", "tune")
+BY_OPTIONS = ("ablation", "quality", "roofline", "sass", "tune")
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,7 @@ def test_experiment_runs_and_states_what_needs_a_gpu(name: str, run):
 def test_the_others_say_in_one_line_that_they_need_a_gpu(cpu_cache: Path, tmp_path: Path, capsys):
     results = tmp_path / "records.jsonl"
     for name in sorted({*names()} - {*QUICK}):
-        shape = "model.positions=256" if name == "scaling" else "model=tiny"
-        argv = [f"experiment={name}", "device=ptx", shape, "model.positions=256", f"results={results}"]
+        argv = [f"experiment={name}", "device=ptx", "model=tiny", "model.positions=256", f"results={results}"]
         assert main([*argv, f"cache={cpu_cache}"]) == 2
         error = capsys.readouterr().err.splitlines()[-1]
         assert error.startswith(f"error: experiment={name} measures GPU time, and device=ptx has none; run it "), error

@@ -9,7 +9,7 @@ from sampled import seed_for
 
 from common.record.store import Store
 from experiments.__main__ import main
-from experiments.suite import energy, names, scaling, sync_cost
+from experiments.suite import energy, names, sync_cost
 
 pytestmark = [pytest.mark.cuda, pytest.mark.covers]
 WITHOUT_A_DEVICE = ("counts", "formats", "sass")  # their figures are the same with a GPU
@@ -28,7 +28,6 @@ OPTIONS = {
         "options.rivals=['torch','Triton']",
         "options.positions=[1,9]",
     ],
-    "scaling": ["options.models=[tiny,odd]", "options.variants=[fused_head,graph]", "options.tokens=3"],
     "quality": ["options.variants=[fused_head]", "options.tokens=3"],
 }
 
@@ -53,12 +52,10 @@ def ask(gpu, common, store, capsys, monkeypatch) -> Callable[[str], list[dict[st
         monkeypatch.setattr(energy, "AVERAGE", 0.1)
         monkeypatch.setattr(energy, "SETTLE", 0.15)
         monkeypatch.setattr(sync_cost, "REPEATS", 2)
-        monkeypatch.setattr(scaling, "apart", lambda limit, work, *given: work(*given))  # Triton, which finds no GPU
         monkeypatch.setitem(OPTIONS, "energy", ["variant=fused_head", "options.seconds=0.5"])
 
     def ask_(name: str) -> list[dict[str, Any]]:
-        shape = "model.positions=64" if name == "scaling" else "model=tiny"
-        assert main([f"experiment={name}", shape, *common, *OPTIONS[name]]) == 0, capsys.readouterr().err
+        assert main([f"experiment={name}", "model=tiny", *common, *OPTIONS[name]]) == 0, capsys.readouterr().err
         record = [row for row in Store(store).records() if row["kind"] == name][-1]
         assert record["basis"] == "measured"
         return record["table"]
@@ -131,16 +128,6 @@ def test_rivals_lose_their_own_row_only(ask, gpu):
         assert rows["torch"]["state"] == rows["Triton"]["state"] == "ran"
     else:
         assert rows["Triton"]["state"].startswith("not run: Triton needs torch for CUDA to reach the GPU; ")
-
-
-def test_scaling_has_a_row_for_each_model(ask, gpu):
-    rows = ask("scaling")
-    assert [row["model"] for row in rows] == ["tiny", "odd"]
-    for row in rows:
-        rates = row["fused_head tok/s"], row["graph tok/s"]
-        assert row["faster than graph %"] == pytest.approx(100 * (rates[0] / rates[1] - 1))
-        assert 0 < row["fused_head % of the read floor"] < 100
-        assert ("Triton tok/s" in row) == (gpu == "real")
 
 
 def test_quality_is_close_to_transformers(ask):

@@ -162,7 +162,6 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "positions": ("[0]", "[]", "x", "[99999]"),
         "servers": ("[nope]", "x", "['http://']", "[ftp://a/v1]"),
     },
-    "scaling": {"models": ("[nope]", "[]"), "variants": ("[nope]", "[graph]"), "position": ("x",)},
     "quality": {"ids": ("[1]", "[-1]", "[99999999]"), "tokens": ("1", "x"), "variants": ("[nope]",)},
     "sync_cost": {"cpu_blocks": ("0", "x", "100000")},
     "tune": {"stack": ("nope", "baseline"), "variants": ("[nope]", "x"), "strategy": ("nope",), "trials": ("0", "x")},
@@ -203,8 +202,7 @@ def options(rng: random.Random, fixed: Sequence[str]) -> Iterator[Case]:
         experiment = rng.choice(sorted(OPTIONS))
         key = rng.choice(sorted(OPTIONS[experiment]))
         value = rng.choice(OPTIONS[experiment][key])
-        model = [] if experiment == "scaling" else ["model=tiny"]  # it has models of its own
-        rest = [f"experiment={experiment}", *model]
+        rest = [f"experiment={experiment}", "model=tiny"]
         yield _case("experiments", f"options.{key}", value, rest, [word for word in fixed if "timing" not in word])
 
 
