@@ -1,6 +1,5 @@
 """Nsight Compute: hardware counters of one launch of one kernel."""
 
-import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +14,13 @@ from profiles.tool import call, extra, literal
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-COLUMNS = {"Section Name": "section", "Metric Name": "metric", "Metric Unit": "unit", "Metric Value": "value"}
-NAME = "Kernel Name"
+COLUMNS = {
+    "Kernel Name": "kernel",
+    "Section Name": "section",
+    "Metric Name": "metric",
+    "Metric Unit": "unit",
+    "Metric Value": "value",
+}
 
 
 @dataclass(frozen=True)
@@ -72,13 +76,10 @@ def metrics(text: str) -> "DataFrame":
     if start is None:
         first = next((line for line in lines if line.strip()), "nothing")
         raise LabError(f"ncu printed no table but: {first}", "run the profile again; the page `details` is needed")
-    rows = list(csv.DictReader(io.StringIO("\n".join(lines[start:]))))
-    if missing := {NAME, *COLUMNS} - set(rows[0] if rows else ()):
+    table = pandas.read_csv(io.StringIO("\n".join(lines[start:])), dtype=str, keep_default_na=False)
+    if missing := COLUMNS.keys() - set(table.columns):
         raise LabError(f"ncu's table lacks {', '.join(sorted(missing))}", "use a version of ncu with these columns")
-    found = [
-        {"kernel": row[NAME], **{new: row[old] for old, new in COLUMNS.items()}} for row in rows if row["Metric Name"]
-    ]
-    table = pandas.DataFrame(found, columns=["kernel", *COLUMNS.values()])
+    table = table.loc[table["Metric Name"] != "", [*COLUMNS]].rename(columns=COLUMNS).reset_index(drop=True)
     return table.assign(value=table["value"].map(_value))
 
 
