@@ -9,10 +9,8 @@ from typing import Any
 import torch
 
 from common.errors import LabError
-from experiments.engines.judged import judged
-from experiments.engines.race import Arrived, Generate, Ran, Workload, timed, timed_session
-from experiments.engines.torch_session import SHOWN, TorchSession
-from experiments.engines.torch_step import TorchStep
+from experiments.engines.race import Arrived, Generate, Ran, Workload, judged, timed, timed_session
+from experiments.engines.torch_step import SHOWN, TorchSession, TorchStep
 from experiments.engines.transformers_model import rounding
 
 MORE = "batches, sampling, other architectures"

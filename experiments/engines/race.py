@@ -1,8 +1,8 @@
-"""The race that every arm runs: the same prompts, the same number of new tokens, the same clock."""
+"""The judge and the race of every arm: the same prompts, the same number of new tokens, the same clock."""
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -12,13 +12,17 @@ import torch
 from torch import Tensor
 
 from common.devices.protocol import Session
-from experiments.engines.judged import IDS
+from common.errors import Mismatched
+from common.validate.check import validate
+from common.validate.scenarios import scenarios
 from experiments.engines.transformers_model import causal_lm
 from experiments.run.setup import Setup
 from experiments.run.torch_decoder import prefill
 
 WARM_UPS = 3  # runs before the first that counts: one compiles, one records a graph, one replays it
 RUNS = 5
+# What an arm shows: every stage; the last one and its cache; or only the ids that it chose.
+STAGES, LOGITS, IDS = "stages", "logits, cache, ids", "ids"
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Ran:
-    """One arm's runs, one for each prompt. validated: by what, see `experiments.engines.judged`."""
+    """One arm's runs, one for each prompt. validated: by what an arm shows."""
 
     runs: Sequence[Run]
     peak_bytes: int | None = None
@@ -136,6 +140,21 @@ def timed_session(session: Session, work: Workload) -> Ran:
         return generate
 
     return timed(opened, work)
+
+
+def judged(session: Session, lab: Setup, shown: Collection[str] | None = None) -> str:
+    """STAGES, if `session` agrees with the float64 reference in the few scenarios of a large model.
+
+    Every tap, entry and word of the state is compared, with the tolerances and rules of the lab's own kernels; shown:
+    only the taps of these stages, and the answer is LOGITS. Raises Mismatched with the first wrong element; Refused for
+    weights that no fp32 kernel can be compared with.
+    """
+    seed, weights = lab.config.seed, lab.packed.flat
+    drawn = scenarios(lab.model, seed, weights, quick=True, tokens=session.layout.tokens)
+    verdict = validate(session, weights, lab.model, drawn, seed, lab.expected, shown=shown)
+    if verdict.mismatch:
+        raise Mismatched(f"{verdict.mismatch}; seed {seed}", "correct that stage; only what passes is timed")
+    return LOGITS if shown else STAGES
 
 
 def _now(work: Workload) -> float:

@@ -13,8 +13,7 @@ from common.devices.protocol import Session
 from common.errors import LabError, Mismatched
 from common.errors.machine import MachineError, system_errors
 from experiments.engines.arms import ARMS, Arm
-from experiments.engines.judged import IDS, LOGITS, STAGES, judged
-from experiments.engines.race import RUNS, WARM_UPS, Ran, Workload, timed_session
+from experiments.engines.race import IDS, LOGITS, RUNS, STAGES, WARM_UPS, Ran, Workload, judged, timed_session
 from experiments.experiment import NOT_RUN, Experiment
 from experiments.processes import apart
 from experiments.run.setup import Setup
