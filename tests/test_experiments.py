@@ -109,7 +109,7 @@ def test_a_choice_of_stacks_that_an_experiment_does_not_read_is_refused(configur
     assert str(refused.value) == f"variant= or stack= has no effect on experiment={name}; {remedy}"
 
 
-@pytest.mark.parametrize("name", ["counts", "formats", "positions", "rivals"])
+@pytest.mark.parametrize("name", ["counts", "positions", "rivals"])
 def test_stacks_of_the_run_and_of_the_options_are_both_taken(configured, tmp_path, name):
     where = (f"experiment={name}", f"results={tmp_path}/r.jsonl", "variant=graph")
     for options, wanted in (((), ["graph"]), (("options.variants=[vec128]",), ["vec128"])):

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.covers
     [
         (["experiment=positions", "options.positions=[99999]"], "options.positions: none of [99999] is in 0..16447"),
         (["experiment=positions", "options.positions=[]"], "is an empty list"),
-        (["experiment=formats", "options.formats=[]"], "experiment=formats has no row"),
     ],
 )
 def test_experiments_without_a_row(argv, said, tmp_path, capsys):

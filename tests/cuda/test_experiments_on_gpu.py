@@ -12,7 +12,7 @@ from experiments.__main__ import main
 from experiments.suite import energy, names, sync_cost
 
 pytestmark = [pytest.mark.cuda, pytest.mark.covers]
-WITHOUT_A_DEVICE = ("counts", "formats", "sass")  # their figures are the same with a GPU
+WITHOUT_A_DEVICE = ("counts", "sass")  # their figures are the same with a GPU
 HEAD = "fused_head rows_per_warp=4"  # a row names the knobs of its stack
 ELSEWHERE = ("tune",)  # test_tune_on_gpu.py
 SHORT = ["timing.rounds=8", "timing.max_rounds=8", "timing.steps=1", "timing.warmup=1", "timing.tokens=1"]

@@ -153,7 +153,6 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "positions": {"positions": ("[99999]", "[]", "[-1]", "x"), "gpu": ("nope",)},
     "counts": {"variants": ("[nope]", "x")},
     "sass": {"variants": ("[nope]",)},
-    "formats": {"formats": ("[nope]",), "gpu": ("nope", "a100"), "position": ("-1",)},
     "roofline": {"gpu": ("nope",), "position": ("-1", "x")},
     "rivals": {
         "rivals": ("[nope]", "x"),
