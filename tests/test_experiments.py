@@ -24,7 +24,6 @@ from experiments.experiment import Experiment
 from experiments.run.counting import as_counts, key
 from experiments.suite import find, names
 from experiments.suite.quality import compare
-from experiments.suite.roofline import flops
 from experiments.suite.sass import difference
 from experiments.suite.sync_cost import OPERATION, grids, kernel
 from experiments.tables.progress import Quiet
@@ -45,14 +44,6 @@ def test_counts_are_known_by_code_and_grid_but_not_by_comments(tiny: Model):
     assert key(source, 8) == key(again, 8)
     assert key(source, 8) != key(source, 9)
     assert key(source, 8) != key(build([], tiny, threads=128), 8)
-
-
-def test_flops_of_a_token_by_hand():
-    """Two for each weight; and a key and a value of 8 elements for each of 2 heads, twice each, at every position."""
-    shape = Model("s", 8, 16, 1, 2, 1, 8, 24, 64, 1e6, 1e-6, True)
-    weights = 8 * 16 + 2 * 8 * 8 + 16 * 8 + 3 * 8 * 16 + 24 * 8
-    assert flops(shape, 0) == 2 * weights + 4 * 16
-    assert flops(shape, 9) - flops(shape, 0) == 4 * 16 * 9
 
 
 def test_quality_by_hand():

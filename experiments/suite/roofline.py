@@ -6,7 +6,6 @@ from typing import Any
 
 from common.compile.source import Source
 from common.devices.counters import Counts
-from common.model.shapes import Model
 from common.model.stages import DEFINITIONS, LAYER, STAGES
 from experiments.experiment import Experiment
 from experiments.run.counting import Counting, Uncounted
@@ -19,15 +18,11 @@ INTENSITY = (
     "A token has one multiplication and one addition for each bf16 weight, about 1 FLOP a byte: far left of the ridge "
     "of every GPU, so bandwidth is the limit."
 )
-CEILING = (
-    "Decoding only reads, so the faster of the ways to read is its ceiling. The roof of arithmetic: multiprocessors x "
-    "fp32 lanes x 2 x the highest clock, not measured."
-)
+CEILING = "Decoding only reads, so the faster of the ways to read is its ceiling."
 NO_STAGES = (
     "No bytes of the stages: no record has counts of the baseline for this model, and making them needs no GPU "
     "(python -m experiments experiment=counts)."
 )
-FP32_LANES = {"75": 64, "80": 64}  # per multiprocessor; 128 since 8.6 (CUDA programming guide, arithmetic throughput)
 
 
 def ask(experiment: Experiment) -> ResultTable:
@@ -49,7 +44,7 @@ def ask(experiment: Experiment) -> ResultTable:
         stages = []
         notes.append(NO_STAGES)
     variants = _variants(experiment, experiment.position)  # first: with the probes, two processes share the GPU
-    rows = [*_probes(), _arithmetic_roof(), *stages, *variants]
+    rows = [*_probes(), *stages, *variants]
     best = max(row["GB/s"] for row in rows if row["kind"] == "probe")
     for row in rows:
         row["% of best read"] = 100 * row["GB/s"] / best if "GB/s" in row else None
@@ -80,7 +75,7 @@ def stage_bytes(source: Source, counts: Counts, stage: str, position: int) -> fl
 
 
 def _variants(experiment: Experiment, position: int) -> list[dict[str, Any]]:
-    size, work = experiment.model.bytes_per_token(position), flops(experiment.model, position)
+    size = experiment.model.bytes_per_token(position)
     if not experiment.options.given("variants"):
         experiment.check_given(())
         return []
@@ -92,32 +87,11 @@ def _variants(experiment: Experiment, position: int) -> list[dict[str, Any]]:
             "MB": size / 1e6,
             "us": step.us,
             "GB/s": size / step.us / 1e3,
-            "FLOP/byte": work / size,
-            "GFLOP/s": work / step.us / 1e3,
         }
         for stack, steps in experiment.times(stacks, [position])
         for step in steps
         if not math.isnan(step.us)
     ]
-
-
-def flops(model: Model, position: int) -> int:
-    """Multiplications and additions of one token: two for each weight, and for each element of a key or a value that a
-    query head meets. Norms, rotations and exponentials are left out."""
-    return 2 * model.matrix_weights + 4 * model.layers * model.query * (position + 1)
-
-
-def _arithmetic_roof() -> dict[str, Any]:
-    import cupy
-
-    device = cupy.cuda.Device()
-    lanes = FP32_LANES.get(device.compute_capability, 128)
-    clock = 1e3 * device.attributes["ClockRate"]  # given in kHz
-    return {
-        "kind": "roof",
-        "what": "fp32 arithmetic",
-        "GFLOP/s": device.attributes["MultiProcessorCount"] * lanes * 2 * clock / 1e9,
-    }
 
 
 def _probes() -> list[dict[str, Any]]:
