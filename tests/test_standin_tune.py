@@ -31,7 +31,7 @@ def test_the_optimum_of_real_stacks_and_knobs_is_found_in_a_tenth_of_the_space(c
     assert len(candidates) == 120
     best, found = min(map(seconds, sampled(candidates, 4))), []
     for number in range(SEARCHES):
-        search = Search(space, "tpe", seed + number, [Candidate((), ())], AHEAD)
+        search = Search(space, seed + number, [Candidate((), ())], AHEAD)
         for candidate in search.candidates(len(candidates) // 10):
             search.tell(candidate, Outcome(seconds(candidate)))
         found.append(search.best[1].seconds)

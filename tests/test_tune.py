@@ -107,6 +107,6 @@ def test_a_spent_budget_ends_the_search_with_what_it_has(experiment, on_gpu, mon
         raise Unfinished("the rows from vec128 on are left", "the same command goes on there")
 
     monkeypatch.setattr(tune, "trial", spent)
-    result = tune.ask(experiment("options.strategy=random"))
+    result = tune.ask(experiment())
     assert "The budget ended it: the rows from vec128 on are left." in result.notes
     assert not result.rows

@@ -43,7 +43,7 @@ def ask(experiment: Experiment) -> ResultTable:
     """Rows of two kinds: the fastest candidates, and the importance of each choice."""
     space, _ = space_of(experiment), folder_of(experiment)  # a search of an hour would be in vain
     experiment.need_gpu()
-    search = Search(space, experiment.options.text("strategy"), experiment.config.seed, starts(space), AHEAD)
+    search = Search(space, experiment.config.seed, starts(space), AHEAD)
     trials = experiment.options.whole("trials", low=1)
     search.know(recorded(experiment))
     notes = list(NOTES)
@@ -205,7 +205,7 @@ def write(experiment: Experiment, candidate: Candidate) -> Path:
 
 
 def _conditions(experiment: Experiment) -> dict[str, Any]:
-    """Conditions of an outcome beside the kernel; the strategy, because each searches on its own."""
+    """Conditions of an outcome beside the kernel."""
     config = experiment.config
     return to_json(
         {
@@ -216,7 +216,6 @@ def _conditions(experiment: Experiment) -> dict[str, Any]:
             "threads": config.threads,
             "timing": config.timing,
             "position": experiment.position,
-            "strategy": experiment.options.text("strategy"),
         }
     )
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from common.errors import LabError, unknown
+from common.errors import LabError
 from experiments.tuning.space import Candidate, Point, Space
 
-NAMES = ("tpe", "random")  # the second is the plain baseline that the first has to beat
-TURNS = 6  # one of them is for optuna's sampler, the others are for steps beside the fastest
+TURNS = 6  # one of them is for optuna's estimator, the others are for steps beside the fastest
 REPEATS = 20  # known candidates in a row, after which points are drawn evenly
 DRAWS = 500  # known candidates in a row, after which none is left
 LEAST = 4  # candidates with a time, below which importances mean nothing
@@ -41,18 +40,16 @@ class Outcome:
 class Search:
     """One search. found: every candidate tried, in this order, and its outcome.
 
-    `tpe` begins with `starts`, and most of its candidates are beside the fastest so far: a model of the whole space
-    finds the region of the optimum, and steps of one choice the optimum.
+    It begins with `starts`, and most of its candidates are beside the fastest so far: a model of the whole space finds
+    the region of the optimum, and steps of one choice the optimum.
     ahead: candidates chosen ahead of the one that is tried. prepare: called with each when it is chosen.
     """
 
-    def __init__(self, space: Space, name: str, seed: int, starts: list[Candidate], ahead: int = 0) -> None:
-        """Raises LabError for an unknown `name` of a strategy, and without optuna."""
-        if name not in NAMES:
-            raise unknown("options.strategy", name, NAMES)
+    def __init__(self, space: Space, seed: int, starts: list[Candidate], ahead: int = 0) -> None:
+        """Raises LabError without optuna."""
         self.space, self.ahead, self.found = space, ahead, dict[Candidate, Outcome]()
         self.prepare: Callable[[Candidate], object] = lambda candidate: None
-        self._optuna, self._guided, self._random = _import(), name == "tpe", random.Random(seed)
+        self._optuna, self._random = _import(), random.Random(seed)
         self._turn, self._waiting = 0, dict[Candidate, Any]()
         of = self._optuna.distributions
         self._distributions = {
@@ -61,10 +58,9 @@ class Search:
             else of.CategoricalDistribution(range(len(one.values)))
             for one in space.parameters
         }
-        samplers = self._optuna.samplers
-        sampler = samplers.TPESampler(seed=seed) if self._guided else samplers.RandomSampler(seed=seed)
+        sampler = self._optuna.samplers.TPESampler(seed=seed)
         self.study = self._optuna.create_study(sampler=sampler)  # in memory: the store has the trials
-        for candidate in starts if self._guided else ():
+        for candidate in starts:
             self._enqueue(space.point(candidate))
 
     def know(self, found: Mapping[Candidate, Outcome]) -> None:
@@ -116,7 +112,7 @@ class Search:
         for draw in range(DRAWS):
             if draw >= REPEATS:
                 self._enqueue(self.space.any(self._random))
-            elif self._guided and self._turn % TURNS and self.best:
+            elif self._turn % TURNS and self.best:
                 self._enqueue(self.space.beside(self.best[0], self._random))
             trial = self.study.ask(self._distributions)
             candidate = self.space.candidate(trial.params)

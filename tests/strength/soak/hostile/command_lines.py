@@ -163,7 +163,7 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "quality": {"ids": ("[1]", "[-1]", "[99999999]"), "tokens": ("1", "x"), "variants": ("[nope]",)},
     "sync_cost": {"cpu_blocks": ("0", "x", "100000")},
-    "tune": {"stack": ("nope", "baseline"), "variants": ("[nope]", "x"), "strategy": ("nope",), "trials": ("0", "x")},
+    "tune": {"stack": ("nope", "baseline"), "variants": ("[nope]", "x"), "trials": ("0", "x")},
     "nope": {"position": ("1",)},
 }
 FLAGS = (("--no-such-flag",), ("--cfg",), ("--cfg", "nope"), ("--config-name",), ("-x",), ("variant",), ("=3",), ("+",))
