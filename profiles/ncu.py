@@ -28,7 +28,7 @@ class Settings:
     """The section `ncu` of conf/profiles.yaml, which explains the keys."""
 
     minimum: str
-    kernel: str | None
+    kernel: str
     skip: Natural
     clock_control: Literal["none", "base"]
     cache_control: Literal["none", "all"]
@@ -46,14 +46,14 @@ def capture(ncu: str, options: Sequence[str], target: Sequence[str], folder: Pat
     return metrics(call([ncu, "--import", str(report), *shown], folder / "import.log"))
 
 
-def options(settings: Section, by_stage: bool) -> list[str]:
+def options(settings: Section) -> list[str]:
     """Options of ncu for one launch of the chosen kernel between cudaProfilerStart and Stop. Raises LabError.
 
-    by_stage: the stack has a kernel per stage. `--nvtx-include` is not used: it matches only push/pop ranges.
+    `--nvtx-include` is not used: it matches only push/pop ranges.
     """
     own = settings.read(Settings)
     chosen = ["--profile-from-start", "off"]
-    chosen += ["--kernel-name", own.kernel or ("stage_lm_head" if by_stage else "decode")]
+    chosen += ["--kernel-name", own.kernel]
     chosen += ["--launch-skip", str(own.skip), "--launch-count", "1"]
     chosen += ["--clock-control", own.clock_control, "--cache-control", own.cache_control, "--import-source", "yes"]
     for section in own.sections:

@@ -140,6 +140,7 @@ def test_a_multirun_in_a_checkout_that_cannot_be_written(tmp_path, capsys):
 
 
 def test_a_position_outside_the_cache_is_refused_before_the_rows(configured):
-    experiment = Experiment(configured("experiment=ablation", "model=tiny", "options.position=64"), Quiet())
+    given = ("experiment=ablation", "model=tiny", "options.position=64", "timing.positions=[1]")
+    experiment = Experiment(configured(*given), Quiet())
     with pytest.raises(LabError, match=r"options.position=64 is not a whole number in 0\.\.63"):
         ablation.ask(experiment)
