@@ -13,7 +13,6 @@ from omegaconf import DictConfig
 
 from common import ROOT
 from common.config.cli import run_task
-from common.config.run_config import RunConfig
 from common.errors import LabError
 from experiments.run.setup import Setup
 from experiments.tables.progress import progress
@@ -34,7 +33,7 @@ def profile(cfg: DictConfig) -> int:
     """Make one profile: a folder, and its table on stdout."""
     made = read(cfg)
     # Both sections are checked, so that no wrong key is ignored because another tool was chosen.
-    options = {"nsys": nsys.options(made.nsys), "ncu": ncu.options(made.ncu, _by_stage(made.config))}
+    options = {"nsys": nsys.options(made.nsys), "ncu": ncu.options(made.ncu)}
     if made.tool == "timeline":
         folder, table, reading = _timeline(made)
     else:
@@ -103,15 +102,6 @@ def _under_tool(made: Profile, options: Sequence[str]) -> tuple[Path, "DataFrame
     if made.tool == "nsys":
         return folder, nsys.capture(tool, options, target, folder)
     return folder, ncu.capture(tool, [*options, "--source-folders", str(ROOT)], target, folder)
-
-
-def _by_stage(config: RunConfig) -> bool:
-    """True if the stack has a kernel per stage."""
-    from common.compile.source import BY_STAGE
-    from common.stacks.catalog import read_catalog
-
-    known = read_catalog().variants
-    return any(known[name].launch in BY_STAGE for name in config.stacks[0].variants)
 
 
 def make_folder(made: Profile) -> Path:

@@ -1,6 +1,5 @@
 """Nsight Compute: hardware counters of one launch of one kernel."""
 
-import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +14,13 @@ from profiles.tool import call, extra, literal
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-COLUMNS = {"Section Name": "section", "Metric Name": "metric", "Metric Unit": "unit", "Metric Value": "value"}
-NAME = "Kernel Name"
+COLUMNS = {
+    "Kernel Name": "kernel",
+    "Section Name": "section",
+    "Metric Name": "metric",
+    "Metric Unit": "unit",
+    "Metric Value": "value",
+}
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Settings:
     """The section `ncu` of conf/profiles.yaml, which explains the keys."""
 
     minimum: str
-    kernel: str | None
+    kernel: str
     skip: Natural
     clock_control: Literal["none", "base"]
     cache_control: Literal["none", "all"]
@@ -42,14 +46,14 @@ def capture(ncu: str, options: Sequence[str], target: Sequence[str], folder: Pat
     return metrics(call([ncu, "--import", str(report), *shown], folder / "import.log"))
 
 
-def options(settings: Section, by_stage: bool) -> list[str]:
+def options(settings: Section) -> list[str]:
     """Options of ncu for one launch of the chosen kernel between cudaProfilerStart and Stop. Raises LabError.
 
-    by_stage: the stack has a kernel per stage. `--nvtx-include` is not used: it matches only push/pop ranges.
+    `--nvtx-include` is not used: it matches only push/pop ranges.
     """
     own = settings.read(Settings)
     chosen = ["--profile-from-start", "off"]
-    chosen += ["--kernel-name", own.kernel or ("stage_lm_head" if by_stage else "decode")]
+    chosen += ["--kernel-name", own.kernel]
     chosen += ["--launch-skip", str(own.skip), "--launch-count", "1"]
     chosen += ["--clock-control", own.clock_control, "--cache-control", own.cache_control, "--import-source", "yes"]
     for section in own.sections:
@@ -72,13 +76,10 @@ def metrics(text: str) -> "DataFrame":
     if start is None:
         first = next((line for line in lines if line.strip()), "nothing")
         raise LabError(f"ncu printed no table but: {first}", "run the profile again; the page `details` is needed")
-    rows = list(csv.DictReader(io.StringIO("\n".join(lines[start:]))))
-    if missing := {NAME, *COLUMNS} - set(rows[0] if rows else ()):
+    table = pandas.read_csv(io.StringIO("\n".join(lines[start:])), dtype=str, keep_default_na=False)
+    if missing := COLUMNS.keys() - set(table.columns):
         raise LabError(f"ncu's table lacks {', '.join(sorted(missing))}", "use a version of ncu with these columns")
-    found = [
-        {"kernel": row[NAME], **{new: row[old] for old, new in COLUMNS.items()}} for row in rows if row["Metric Name"]
-    ]
-    table = pandas.DataFrame(found, columns=["kernel", *COLUMNS.values()])
+    table = table.loc[table["Metric Name"] != "", [*COLUMNS]].rename(columns=COLUMNS).reset_index(drop=True)
     return table.assign(value=table["value"].map(_value))
 
 

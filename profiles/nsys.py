@@ -13,8 +13,19 @@ from profiles.tool import call, extra, literal
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-PUSH_POP = 59  # eventType of NVTX_EVENTS for a range that is pushed and popped
 COLUMNS = ("range", "kernel", "launches", "us total", "us median", "us shortest", "us longest")
+# A row for each launch. It is the row of RUNTIME with the kernel's correlation id; 59 is the type of a range that is
+# pushed and popped, whose message is in the row or, if registered, in StringIds.
+ROWS = """
+SELECT s.value AS kernel, (k.end - k.start) / 1e3 AS us, COALESCE((
+    SELECT COALESCE(n.text, m.value) FROM NVTX_EVENTS n LEFT JOIN StringIds m ON m.id = n.textId
+    WHERE n.eventType = 59 AND n.globalTid = r.globalTid AND r.start BETWEEN n.start AND n.end
+    ORDER BY n.start DESC LIMIT 1), '-') AS range
+FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName
+LEFT JOIN (SELECT correlationId, globalTid, MIN(start) AS start FROM CUPTI_ACTIVITY_KIND_RUNTIME GROUP BY correlationId)
+    r ON r.correlationId = k.correlationId
+ORDER BY k.start
+"""
 
 
 def options(settings: Section) -> list[str]:
@@ -40,9 +51,8 @@ def capture(nsys: str, options: Sequence[str], target: Sequence[str], folder: Pa
 def kernels(export: Path) -> "DataFrame":
     """One row per (NVTX range, kernel) of nsys's SQLite export; times in microseconds.
 
-    A kernel belongs to the innermost push/pop range that was open on the thread that launched it: the launch is the row
-    of CUPTI_ACTIVITY_KIND_RUNTIME with the kernel's correlation id. nsys leaves out tables that would be empty. Raises
-    LabError for a file that is no such export.
+    A kernel belongs to the innermost push/pop range that was open on the thread that launched it, as ROWS says. nsys
+    leaves out tables that would be empty. Raises LabError for a file that is no such export.
     """
     import pandas
 
@@ -53,42 +63,14 @@ def kernels(export: Path) -> "DataFrame":
                 raise LabError(f"{export.name} is no export of nsys: no table StringIds", "run the profile again")
             if "CUPTI_ACTIVITY_KIND_KERNEL" not in tables:
                 raise LabError("nsys recorded no kernel", "use device=cuda, with --trace=cuda among nsys.options")
-            found = pandas.read_sql(
-                """SELECT k.start, k.end, k.correlationId, s.value AS kernel FROM CUPTI_ACTIVITY_KIND_KERNEL k
-                   JOIN StringIds s ON s.id = k.shortName ORDER BY k.start""",
-                base,
-            )
-            calls = pandas.read_sql(
-                "SELECT correlationId, start AS called, globalTid AS thread FROM CUPTI_ACTIVITY_KIND_RUNTIME", base
-            )
-            ranges = _ranges(base, tables)
+            if "NVTX_EVENTS" not in tables:
+                base.execute("CREATE TEMP TABLE NVTX_EVENTS (start, end, eventType, text, globalTid, textId)")
+            found = pandas.read_sql(ROWS, base)
     except (sqlite3.Error, pandas.errors.DatabaseError) as error:
         raise LabError(
             f"{export.name} cannot be read: {error}", "run the profile again, or with another version of nsys"
         ) from error
-
-    found = found.merge(calls.drop_duplicates("correlationId"), on="correlationId", how="left")
-    found["range"] = [_innermost(ranges, launch.called, launch.thread) for launch in found.itertuples()]
-    found["us"] = (found["end"] - found["start"]) / 1e3
-    groups = found.groupby(["range", "kernel"], sort=False)["us"]
-    table = groups.agg(["count", "sum", "median", "min", "max"]).reset_index()
+    table = found.groupby(["range", "kernel"], sort=False)["us"].agg(["count", "sum", "median", "min", "max"])
+    table = table.reset_index()
     table.columns = list(COLUMNS)
     return table
-
-
-def _ranges(base: sqlite3.Connection, tables: set[str]) -> "DataFrame":
-    """Push/pop ranges: start, end, thread, message. The message is in the row or, if registered, in StringIds."""
-    import pandas
-
-    if "NVTX_EVENTS" not in tables:
-        return pandas.DataFrame({"start": [], "end": [], "thread": [], "message": []})
-    return pandas.read_sql(
-        f"""SELECT n.start, n.end, n.globalTid AS thread, COALESCE(n.text, s.value) AS message FROM NVTX_EVENTS n
-            LEFT JOIN StringIds s ON s.id = n.textId WHERE n.eventType = {PUSH_POP} AND n.end IS NOT NULL""",
-        base,
-    )
-
-
-def _innermost(ranges: "DataFrame", called: float, thread: float) -> str:
-    around = ranges[(ranges["thread"] == thread) & (ranges["start"] <= called) & (called <= ranges["end"])]
-    return "-" if around.empty else str(around.loc[around["start"].idxmax(), "message"])

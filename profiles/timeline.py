@@ -11,7 +11,6 @@ from experiments.run.timeline import Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from pandas import DataFrame
 
 WAITING = "#a9a9a9"
@@ -116,17 +115,8 @@ def chrome_trace(found: Timeline, path: Path) -> None:
 
 
 def draw(found: Timeline, path: Path) -> None:
-    """Write an SVG: the middle layer, a row per block; if timed, also each block's share of waiting by stage."""
-
-    def fill(figure: "Figure") -> None:
-        if found.timed:
-            above, below = figure.subplots(2, 1, height_ratios=(3, 2))
-            _draw_shares(below, found)
-        else:
-            above = figure.subplots()
-        _draw_layer(above, found)
-
-    path.write_text(drawing("timeline", (1.4 * WIDTH, 7 if found.timed else 4), fill))
+    """Write an SVG: the middle layer, a row per block."""
+    path.write_text(drawing("timeline", (1.4 * WIDTH, 4), lambda figure: _draw_layer(figure.subplots(), found)))
 
 
 def _draw_layer(axes: "Axes", found: Timeline) -> None:
@@ -149,16 +139,3 @@ def _draw_layer(axes: "Axes", found: Timeline) -> None:
     axes.invert_yaxis()
     axes.margins(x=0.01)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-
-
-def _draw_shares(axes: "Axes", found: Timeline) -> None:
-    sums = _sums(found)
-    whole = sums["work"] + sums["wait"]
-    share = (100 * sums["wait"] / whole.where(whole > 0)).unstack("block")
-    share = share.reindex([stage for stage in STAGES if stage in share.index])
-    image = axes.imshow(share.to_numpy(dtype=float), aspect="auto", cmap="magma_r", vmin=0, vmax=100)
-    axes.set_yticks(range(len(share)), share.index)
-    axes.locator_params(axis="x", integer=True)
-    axes.grid(False)
-    axes.set(xlabel="block", title="share of waiting, all layers (%)")
-    axes.figure.colorbar(image, ax=axes, pad=0.01)

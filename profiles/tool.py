@@ -21,16 +21,6 @@ KNOWN_ERRORS = (
         "NVreg_RestrictProfilingToAdminUsers=0",
     ),
     (r"No kernels were profiled", "no such kernel was launched", "use device=cuda, and check ncu.kernel and ncu.skip"),
-    (
-        r"(?i)unsupported GPU|not supported on this (GPU|device)|newer driver",
-        "the tool does not know this GPU or driver",
-        "install a version as new as the GPU or newer",
-    ),
-    (
-        r"(?i)resource.*(in use|unavailable)|another profiler|ERR_NVGPU_?RESOURCE",
-        "another profiler uses the GPU",
-        "end it (dcgm too: dcgmi profile --pause), then try again",
-    ),
 )
 
 

@@ -23,50 +23,13 @@ from common.record.store import Store
 from experiments.experiment import Experiment
 from experiments.run.counting import as_counts, key
 from experiments.suite import find, names
-from experiments.suite.factorial import analysis
 from experiments.suite.quality import compare
-from experiments.suite.roofline import flops
 from experiments.suite.sass import difference
 from experiments.suite.sync_cost import OPERATION, grids, kernel
 from experiments.tables.progress import Quiet
 from experiments.tables.result_table import COUNTED, ResultTable, record_result
-from experiments.timing.effects import interaction, main_effect, shapley, subsets
 
 pytestmark = pytest.mark.covers
-
-# a saves 10, b saves 20, both together 40: 10 more than the sum
-TIMES = {frozenset(): 100.0, frozenset("a"): 90.0, frozenset("b"): 80.0, frozenset("ab"): 60.0}
-
-
-def test_shapley_of_two_by_hand():
-    """a first: 10 of 100, then b: 30; b first: 20, then a: 20."""
-    assert shapley("ab", TIMES) == {"a": 15.0, "b": 25.0}
-    assert main_effect("a", TIMES) == -15
-    assert main_effect("b", TIMES) == -25
-    assert interaction("a", "b", TIMES) == -10
-
-
-def test_shapley_shares_sum_to_the_total(seed):
-    random = np.random.default_rng(seed)
-    chosen = "abcd"
-    times = {frozenset(subset): float(random.uniform(1, 2)) for subset in subsets(chosen)}
-    total = times[frozenset()] - times[frozenset(chosen)]
-    assert sum(shapley(chosen, times).values()) == pytest.approx(total), f"seed {seed}"
-
-
-def test_shapley_uses_legal_orders_only():
-    """b needs a, so the only order is a, b."""
-    times = {have: time for have, time in TIMES.items() if have != frozenset("b")}
-    assert shapley("ab", times) == {"a": 10.0, "b": 30.0}
-    assert interaction("a", "b", times) is None
-    assert shapley("ab", {frozenset(): 1.0, frozenset("ab"): 2.0}) == {}
-    assert main_effect("a", {frozenset(): 1.0, frozenset("ab"): 2.0}) is None
-
-
-def test_factorial_shares_are_percent_of_the_total_saving():
-    shares = {row["variants"]: row for row in analysis(("a", "b"), TIMES) if row["kind"] == "share"}
-    assert shares["a"]["share %"] == 37.5
-    assert shares["b"]["share %"] == 62.5
 
 
 def test_counts_survive_their_record():
@@ -81,14 +44,6 @@ def test_counts_are_known_by_code_and_grid_but_not_by_comments(tiny: Model):
     assert key(source, 8) == key(again, 8)
     assert key(source, 8) != key(source, 9)
     assert key(source, 8) != key(build([], tiny, threads=128), 8)
-
-
-def test_flops_of_a_token_by_hand():
-    """Two for each weight; and a key and a value of 8 elements for each of 2 heads, twice each, at every position."""
-    shape = Model("s", 8, 16, 1, 2, 1, 8, 24, 64, 1e6, 1e-6, True)
-    weights = 8 * 16 + 2 * 8 * 8 + 16 * 8 + 3 * 8 * 16 + 24 * 8
-    assert flops(shape, 0) == 2 * weights + 4 * 16
-    assert flops(shape, 9) - flops(shape, 0) == 4 * 16 * 9
 
 
 def test_quality_by_hand():
@@ -126,7 +81,7 @@ def test_a_result_becomes_a_record_without_nan(tmp_path: Path):
     assert [cell(None), cell(12345), cell(12345.6), cell(0.123456)] == ["-", "12,345", "12,346", "0.1235"]
 
 
-BY_OPTIONS = ("ablation", "factorial", "quality", "roofline", "sass", "scaling", "tune")
+BY_OPTIONS = ("ablation", "quality", "roofline", "sass", "tune")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +90,6 @@ BY_OPTIONS = ("ablation", "factorial", "quality", "roofline", "sass", "scaling",
         *((name, "variant=graph", "give options.variants=[graph]") for name in BY_OPTIONS),
         ("sass", "stack=[vec128,fused_head]", "give options.variants=[NAME]"),
         ("sass", "variant=catalog", "give options.variants=[NAME]"),
-        ("ratios", "variant=warp_split", "leave it out"),
         ("sync_cost", "variant=graph", "leave it out"),
     ],
 )
@@ -146,7 +100,7 @@ def test_a_choice_of_stacks_that_an_experiment_does_not_read_is_refused(configur
     assert str(refused.value) == f"variant= or stack= has no effect on experiment={name}; {remedy}"
 
 
-@pytest.mark.parametrize("name", ["counts", "formats", "positions", "rivals"])
+@pytest.mark.parametrize("name", ["counts", "positions", "rivals"])
 def test_stacks_of_the_run_and_of_the_options_are_both_taken(configured, tmp_path, name):
     where = (f"experiment={name}", f"results={tmp_path}/r.jsonl", "variant=graph")
     for options, wanted in (((), ["graph"]), (("options.variants=[vec128]",), ["vec128"])):

@@ -102,29 +102,13 @@ def test_only_what_passed_and_is_plausible_enters_the_table(measured):
     assert not {"vec128", "vec128 l1=default", "megaqwen"} & set(names)
 
 
-def test_a_subset_that_fails_costs_a_factorial_its_own_rows(measured):
-    """Without vec128 alone: fused_head, then vec128 is the only order left."""
-
-    class Alone(Measured):
-        def record(self, stack) -> dict[str, Any]:
-            failed = {"status": "HUNG", "reason": "at qkv", "latencies": []} if stack.name == "vec128" else {}
-            return super().record(stack) | failed
-
-    line = "Left out: vec128, HUNG: at qkv"
-    rows = measured("factorial", "options.variants=[vec128,fused_head]", kind=Alone, left_out=[line])
-    subsets = {row["variants"] for row in rows if row["kind"] == "subset"}
-    assert subsets == {"baseline", "fused_head", "vec128 + fused_head"}
-    assert [row["us"] for row in rows if row["kind"] == "share"] == pytest.approx([100, 100])
-    assert not [row for row in rows if row["kind"] == "pair"]
-
-
 def test_a_stack_that_fails_costs_positions_its_own_columns(measured):
     line = "Left out: vec128, MISMATCH: stage down, layer 3"
     rows = measured("positions", "options.variants=[split_kv,vec128]", kind=Faulty, left_out=[line])
     assert {name for name in rows[0] if name.endswith(" us")} == {"baseline us", "split_kv us"}
 
 
-@pytest.mark.parametrize("name", ["ablation", "factorial", "ratios", "positions"])
+@pytest.mark.parametrize("name", ["ablation", "positions"])
 def test_where_nothing_passes_there_is_no_row_and_one_line_says_why(name, configured, tmp_path, monkeypatch):
     monkeypatch.setattr("experiments.suite.Experiment", Unsound)
     config = configured(f"experiment={name}", f"results={tmp_path}/r.jsonl")
@@ -143,32 +127,8 @@ def test_positions_end_with_the_cache(measured):
     assert [row["position"] for row in measured("positions", "model.positions=100")] == [1, 10, 50]
 
 
-def test_ratios_average_over_positions(measured):
-    rows = measured("ratios")
-    assert [row["published average"] for row in rows] == [509.9, 510.8, 489.9, 498.7, 478.6]
-    assert rows[0]["average tok/s"] == pytest.approx(1e6 / 1100)
-
-
-def test_factorial_divides_the_saving_of_two_variants(measured):
-    rows = measured("factorial", "options.variants=[vec128,fused_head]")
-    assert [row["us"] for row in rows if row["kind"] == "share"] == pytest.approx([100, 100])
-    assert [row["us"] for row in rows if row["kind"] == "pair"] == pytest.approx([0], abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("variants", "said"),
-    [("cp_async,warp_split", "exclude each other"), ("vec128,vec128", "names a variant twice; name each once")],
-)
-def test_factorial_refuses_variants_that_make_no_subsets(measured, variants, said):
-    with pytest.raises(LabError, match=said):
-        measured("factorial", f"options.variants=[{variants}]")
-
-
 def test_a_variant_that_another_needs_is_left_out_of_no_stack(measured):
-    """productive_spin waits at the barrier that atomic_barrier brings: alone it is no subset, and no stack's rest."""
-    rows = measured("factorial", "options.variants=[atomic_barrier,productive_spin]")
-    subsets = [row["variants"] for row in rows if row["kind"] == "subset"]
-    assert subsets == ["baseline", "atomic_barrier", "atomic_barrier + productive_spin"]
+    """productive_spin waits at the barrier that atomic_barrier brings: alone it is no stack's rest."""
     rows = measured("ablation", "options.variants=[baseline]", "options.best=productive_spin")
     without = {row["variant"]: row["parent"] for row in rows if " - " in row["variant"]}
     assert without == {"productive_spin - productive_spin": "atomic_barrier"}
@@ -182,7 +142,6 @@ def test_a_variant_without_a_time_has_no_place_on_the_roofline(configured, tmp_p
     assert row["what"] == "fused_head rows_per_warp=4"
     size = experiment.model.bytes_per_token(1)
     assert (row["us"], row["GB/s"]) == (pytest.approx(1100), pytest.approx(size / 1.1e-3 / 1e9))
-    assert row["GFLOP/s"] == pytest.approx(row["FLOP/byte"] * row["GB/s"])
 
 
 def test_a_grid_that_is_refused_is_a_row_that_says_why():

@@ -18,9 +18,6 @@ pytestmark = pytest.mark.covers
     [
         (["experiment=positions", "options.positions=[99999]"], "options.positions: none of [99999] is in 0..16447"),
         (["experiment=positions", "options.positions=[]"], "is an empty list"),
-        (["experiment=ratios", "options.positions=[99999]"], "99999 is not in 0..2047"),
-        (["experiment=formats", "options.formats=[]"], "experiment=formats has no row"),
-        (["experiment=factorial", "options.variants=[]"], "give 1 to"),
     ],
 )
 def test_experiments_without_a_row(argv, said, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""Command lines of nsys and ncu: each argument against the documented grammar, and the tools if installed."""
+"""Command lines of nsys and ncu: each option against the documented names, and the tools if installed."""
 
 import json
 import os
@@ -105,15 +105,10 @@ def test_an_option_of_the_user_is_one_argument(nsight, tool, item, name, value):
             "'nvtx' in nsys.options is neither --name nor --name=value",
         ),
         (("tool=nsys", "nsys.options=[-t,'cuda,nvtx']"), "'-t' in nsys.options"),
-        (("tool=nsys", "nsys.options=['']"), "nsys.options=[''] is not a list of names"),
         (("tool=nsys", "nsys.options='--trace=cuda'"), "nsys.options=--trace=cuda is not a list"),
-        (("tool=nsys", "nsys.options=[1]"), "nsys.options=[1] is not a list"),
-        (("tool=nsys", "nsys.options=true"), "nsys.options=True is not a list"),
         (("tool=timeline", "nsys.options=x"), "nsys.options=x is not a list"),
         (("tool=nsys", "ncu.skip=-1"), "ncu.skip=-1 is not a whole number"),
         (("tool=ncu", "ncu.options=[--set,full]"), "'full' in ncu.options"),
-        (("tool=ncu", "ncu.options=null"), "ncu.options=None is not a list"),
-        (("tool=ncu", "ncu.sections=[[a]]"), "ncu.sections=[['a']] is not a list"),
     ],
 )
 def test_a_list_that_would_be_split_is_refused_before_any_work(nsight, argv, message, capfd):
@@ -127,23 +122,9 @@ def test_a_list_that_would_be_split_is_refused_before_any_work(nsight, argv, mes
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (
-            ("tool=nsys", 'nsys.options=["--trace=cuda,nvxt"]'),
-            "nsys ended with 1: Illegal --trace argument 'cuda,nvxt'.",
-        ),
-        (("tool=nsys", "nsys.options=['--sample=cpu']"), "nsys ended with 1: Illegal --sample argument 'cpu'."),
         (("tool=nsys", "nsys.options=['--tarce=cuda']"), "nsys ended with 1: unrecognised option '--tarce=cuda'"),
-        (
-            ("tool=nsys", "nsys.options=[--trace]"),
-            "nsys ended with 1: the required argument for option '--trace' is missing",
-        ),
-        (
-            ("tool=nsys", "nsys.options=['--capture-range=nvtx']"),
-            "nsys ended with 1: option '--capture-range' cannot be specified",
-        ),
-        (("tool=ncu", "ncu.sections=[Ocupancy]"), "ncu ended with 1: ==ERROR== the argument ('Ocupancy') for option"),
+        (("tool=nsys", "nsys.options=[--trace]"), "nsys ended with 1: the required argument for option '--trace' is"),
         (("tool=ncu", "ncu.options=['--sett=full']"), "ncu ended with 1: ==ERROR== unrecognised option '--sett=full'"),
-        (("tool=ncu", "ncu.options=['--csv=yes']"), "ncu ended with 1: ==ERROR== option '--csv' does not take any"),
     ],
 )
 def test_an_error_of_the_tool_is_quoted(nsight, argv, message, capfd):
@@ -182,15 +163,10 @@ def test_a_report_of_an_earlier_run_is_not_used(nsight, tmp_path, tool, capfd):
     assert not (folder / f"report.{tool}-rep").exists()
 
 
-@pytest.mark.parametrize("tool", ["nsys", "ncu"])
-@pytest.mark.parametrize("which", ["documented", "installed"] if REAL else ["documented"])
-def test_the_tool_lists_every_option_that_is_used(nsight, tool, which):
-    _, calls = nsight(f"tool={tool}")
-    for call in calls:
+@pytest.mark.skipif(not REAL, reason="needs nsys or ncu")
+@pytest.mark.parametrize("tool", REAL)
+def test_the_installed_tool_lists_every_option_that_is_used(nsight, tool):
+    for call in nsight(f"tool={tool}")[1]:
         command = [call["command"]] if tool == "nsys" else []
-        path = REAL.get(tool) if which == "installed" else tool
-        if path is None:
-            continue  # the other of the two is installed
-        text = subprocess.run([path, *command, "--help"], capture_output=True, text=True).stdout
-        missing = [name for name, _ in call["options"] if f"--{name}" not in text]
-        assert not missing, (path, command)
+        text = subprocess.run([REAL[tool], *command, "--help"], capture_output=True, text=True).stdout
+        assert not [name for name, _ in call["options"] if f"--{name}" not in text], command

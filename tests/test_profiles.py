@@ -75,7 +75,7 @@ def test_output_without_a_table_is_reported_in_one_line(text):
 
 NCU_SETTINGS = {
     "minimum": "2022.1",
-    "kernel": None,
+    "kernel": "decode",
     "skip": 3,
     "clock_control": "none",
     "cache_control": "none",
@@ -86,7 +86,7 @@ NCU_SETTINGS = {
 
 
 def test_ncu_options_select_one_launch_of_one_kernel():
-    line = " ".join(ncu.options(Section(dict(NCU_SETTINGS), "ncu."), by_stage=False))
+    line = " ".join(ncu.options(Section(dict(NCU_SETTINGS), "ncu.")))
     for part in (
         "--kernel-name decode",
         "--launch-skip 3",
@@ -98,10 +98,9 @@ def test_ncu_options_select_one_launch_of_one_kernel():
         "--profile-from-start off",
     ):
         assert part in line
-    assert "--kernel-name stage_lm_head" in " ".join(ncu.options(Section(dict(NCU_SETTINGS), "ncu."), by_stage=True))
     for control in ("clock_control", "cache_control"):
         with pytest.raises(LabError, match=f"unknown ncu.{control} 'fast'; known: "):
-            ncu.options(Section(NCU_SETTINGS | {control: "fast"}, "ncu."), by_stage=False)
+            ncu.options(Section(NCU_SETTINGS | {control: "fast"}, "ncu."))
 
 
 def tool(folder: Path, name: str, script: str) -> Path:

@@ -85,11 +85,11 @@ def test_a_record_knows_whether_its_source_is_still_the_same(configured, tiny, s
 
 
 def test_an_experiment_is_shown_with_its_table(store, shows):
-    store(result("ratios", "measured", [{"a": "left", "b": 1.5}, {"a": "right", "b": None}]))
+    store(result("positions", "measured", [{"a": "left", "b": 1.5}, {"a": "right", "b": None}]))
     code, out, _ = shows("last")
     assert code == 0
     for text in (
-        "why ratios?",
+        "why positions?",
         "(measured)",
         "left",
         "1.5",
@@ -119,8 +119,8 @@ GENERATE = "python -m experiments.generate 'prompt=\"Once upon\"' weights=.../a"
 @pytest.mark.parametrize(
     ("command", "more", "shown"),
     [
-        ("python -m experiments experiment=ratios results=.../r.jsonl cache=.../c", {"seed": 5},
-         "python -m experiments experiment=ratios seed=5"),
+        ("python -m experiments experiment=positions results=.../r.jsonl cache=.../c", {"seed": 5},
+         "python -m experiments experiment=positions seed=5"),
         ("python -m experiments experiment=rivals seed=6", {"asked": {"task": "rivals", "row": "torch", "seed": 6}},
          "python -m experiments experiment=rivals seed=6"),
         ("python -m experiments experiment=sync_cost", {"asked": {"task": "sync_cost", "row": "a", "seed": 6}},

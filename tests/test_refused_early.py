@@ -15,7 +15,7 @@ from common.model.shapes import LARGEST
 from common.model.weights import load
 from experiments import generate
 from experiments.experiment import Experiment
-from experiments.suite import formats
+from experiments.suite import ablation
 from experiments.tables.progress import Quiet
 from profiles import target
 
@@ -51,7 +51,7 @@ RUNS = ("timing=full", "archs=[sm_80]", "budget_s=5", "row_s=5", "timeout_s=9")
 
 
 @pytest.mark.parametrize("main", [lambda argv: generate.main(["prompt_ids=[1]", *argv]), target.main])
-@pytest.mark.parametrize("key", ["experiment=formats", "resume=true", *RUNS])
+@pytest.mark.parametrize("key", ["experiment=positions", "resume=true", *RUNS])
 def test_keys_of_runs_are_refused_where_they_have_no_effect(main, key, tmp_path, capsys):
     more = [] if "experiment" in key else ["variant=baseline"]
     assert main([key, "device=ptx", f"results={tmp_path / 'r.jsonl'}", *more]) == 2
@@ -86,6 +86,7 @@ def test_a_multirun_in_a_checkout_that_cannot_be_written(tmp_path, capsys):
 
 
 def test_a_position_outside_the_cache_is_refused_before_the_rows(configured):
-    experiment = Experiment(configured("experiment=formats", "model=tiny", "options.position=64"), Quiet())
+    given = ("experiment=ablation", "model=tiny", "options.position=64", "timing.positions=[1]")
+    experiment = Experiment(configured(*given), Quiet())
     with pytest.raises(LabError, match=r"options.position=64 is not a whole number in 0\.\.63"):
-        formats.ask(experiment)
+        ablation.ask(experiment)

@@ -31,7 +31,7 @@ SERVER = {"bind": "127.0.0.1", "port": 0, "queue": 1, "deadline_s": 1, "body_kb"
             ["experiment=positions", "options.positions=[-1]"],
             "options.positions=-1 is not a whole number of at least 0",
         ),
-        (["experiment=factorial", "options.position=x"], "options.position=x is not a whole number of at least 0"),
+        (["experiment=ablation", "options.position=x"], "options.position=x is not a whole number of at least 0"),
         (["experiment=positions", "timing.ladder=[-1]"], "timing.ladder=-1 is not a whole number of at least 0"),
     ],
 )

@@ -34,8 +34,6 @@ SMALL = {
     "ablation": ["options.variants=[fused_head]", "options.best=fused_head"],
     "roofline": ["options.variants=[vec128]"],
     "positions": ["options.variants=[fused_head]", "options.positions=[1,40]", "model.positions=64"],
-    "ratios": ["options.ratios=['2:6']", "options.positions=[1]"],
-    "factorial": ["options.variants=[vec128,fused_head]"],
     "quality": ["options.variants=[vec128]", "options.tokens=3"],
 }
 # Fields that depend on Python's own clock, which is real, and so differ from call to call.

@@ -1,8 +1,5 @@
-"""The Triton arm in Triton's interpreter: judged as a megakernel is, on two shapes; planted errors; what is missing."""
+"""The Triton arm by the PTX of its kernels: judged as a megakernel is; planted errors; what is missing."""
 
-import os
-import re
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,17 +23,15 @@ from experiments.suite import rivals
 
 pytest.importorskip("triton", reason="Triton has wheels for Linux only")
 
-from experiments.engines.triton_arm import steps
+from experiments.engines.triton_arm.ptx import Target
 from experiments.engines.triton_arm.session import TritonSession
-from experiments.engines.triton_arm.steps import INTERPRETED, Launch, Tiles, TritonStep, kernels
+from experiments.engines.triton_arm.steps import TILES, Launch, Tiles, TritonStep, kernels
 
 SEED = 11  # for weights and scenarios: a near tie of two logits would make a float32 engine choose another id
 PROMPT = (5, 6, 7)
 GROUPS_OF_3 = Model("groups of 3", 72, 104, 1, 6, 2, 24, 131, 40, 5e5, 1e-5, False)
 STARTS = (Start(GROUPS_OF_3.positions - 1), Start(15, steps=2, given=2))
-SMALL = Tiles(
-    rows=128, head_rows=128, columns=64, positions=16, logits=64, heads=8
-)  # several turns, the last one partial
+SMALL = Tiles(rows=4, head_rows=16, columns=64, positions=16, logits=64, heads=8)  # several turns, the last partial
 
 
 def packed(model: Model, cpu_cache) -> torch.Tensor:
@@ -50,7 +45,7 @@ def expected(tiny, cpu_cache) -> ReferenceSteps:
 
 @pytest.fixture
 def session(tiny, cpu_cache) -> TritonSession:
-    return TritonSession(Layout(tiny), packed(tiny, cpu_cache))
+    return TritonSession(Layout(tiny), packed(tiny, cpu_cache), Target(cpu_cache / "kernels"))
 
 
 def test_every_stage_passes_on_tiny(tiny, session, expected):
@@ -61,13 +56,17 @@ def test_every_stage_passes_on_tiny(tiny, session, expected):
     assert verdict.steps == 5
 
 
-def test_every_stage_passes_with_groups_of_3_and_tiles_that_do_not_fit(cpu_cache):
-    model = GROUPS_OF_3
-    weights = packed(model, cpu_cache)
-    with_tiles = TritonSession(Layout(model), weights, tiles=SMALL)
-    some = drawn(STARTS, Layout(model), weights, torch.Generator().manual_seed(SEED))
-    verdict = validate(with_tiles, weights, model, some, SEED)
+def test_their_ptx_passes_with_groups_of_3_and_has_no_race(cpu_cache, seed):
+    """With tiles that do not fit. A row beyond the matrix is then a fault at its line."""
+    weights, layout = packed(GROUPS_OF_3, cpu_cache), Layout(GROUPS_OF_3)
+    session = TritonSession(layout, weights, Target(cpu_cache / "kernels", races=True, seed=seed), SMALL)
+    some = drawn(STARTS, layout, weights, torch.Generator().manual_seed(SEED))
+    verdict = validate(session, weights, GROUPS_OF_3, some, SEED)
     assert verdict.passed, str(verdict)
+    of("norm_matvec", -1, constant(COUNT=132))(session.kernels.launches)
+    session.reset([1], 0)
+    with pytest.raises(Crashed, match=r"^the Triton kernel norm_matvec: .*kernels\.py:\d+"):
+        session.run()
 
 
 def of(kernel: str, number: int, change: Callable[[Launch], Launch]) -> Callable[[list[Launch]], None]:
@@ -84,9 +83,9 @@ def constant(**values: float) -> Callable[[Launch], Launch]:
     return lambda launch: replace(launch, constants={**launch.constants, **values})
 
 
-def no_residual(launch: Launch) -> Launch:
-    x, matrix, residual, out = launch.given
-    return replace(launch, given=(x, matrix, torch.zeros_like(residual), out))
+def input_as_residual(launch: Launch) -> Launch:
+    x, matrix, _, out = launch.given
+    return replace(launch, given=(x, matrix, x, out))
 
 
 def old_residual(launch: Launch) -> Launch:
@@ -96,7 +95,7 @@ def old_residual(launch: Launch) -> Launch:
 
 
 PLANTED = {
-    "no residual": (of("matvec_residual", 2, no_residual), "o_proj layer 1"),
+    "its input as residual": (of("matvec_residual", 2, input_as_residual), "o_proj layer 1"),
     "its own tap as residual": (of("matvec_residual", 3, old_residual), "down layer 1"),
     "another eps": (of("norm_gate_up", 0, constant(EPS=1e-2)), "post_norm layer 0"),
     "heads without groups": (of("attention", 1, constant(GROUP=4)), "attention layer 1"),
@@ -125,7 +124,7 @@ TRAITS = Model(
 def test_a_bias_and_no_norm_are_judged_too(kernel, change, place, cpu_cache):
     """The first change is none: all stages pass."""
     weights = packed(TRAITS, cpu_cache)
-    changed = TritonSession(Layout(TRAITS), weights, tiles=SMALL)
+    changed = TritonSession(Layout(TRAITS), weights, Target(cpu_cache / "kernels"), SMALL)
     of(kernel, 0, constant(**change))(changed.kernels.launches)
     some = drawn([Start(TRAITS.positions - 1)], Layout(TRAITS), weights, torch.Generator().manual_seed(SEED))
     verdict = validate(changed, weights, TRAITS, some, SEED)
@@ -139,17 +138,6 @@ def test_a_planted_error_is_found(name, tiny, session, expected):
     some = drawn([Start(3, given=2)], session.layout, expected.weights, torch.Generator().manual_seed(SEED))
     verdict = validate(session, expected.weights, tiny, some, SEED, expected)
     assert str(verdict.mismatch).startswith(f"{place} "), str(verdict)
-
-
-def test_a_cut_off_entry_is_found(tiny, session, expected, monkeypatch):
-    def cut_off(values):
-        return (values.to(tl.int32, bitcast=True) >> 16).to(tl.int16)
-
-    module = kernels(interpreted=True)
-    tl = module.tl
-    monkeypatch.setattr(module, "rounded", cut_off)
-    some = drawn([Start(3)], session.layout, expected.weights, torch.Generator().manual_seed(SEED))
-    assert validate(session, expected.weights, tiny, some, SEED, expected).mismatch.stage == "key"
 
 
 def test_a_write_beside_a_buffer_ends_the_run(session):
@@ -167,30 +155,25 @@ def test_a_run_beyond_the_cache_or_beside_another_is_refused(session):
         session.run(1, then=session)
 
 
-def test_weights_below_bf16_are_refused(tiny):
+def test_weights_below_bf16_are_refused(tiny, tmp_path):
     layout = Layout(tiny.in_formats("int8", "bf16"))
     with pytest.raises(
         LabError, match=r"the Triton kernels read bf16, not model tiny int8; leave format= and kv_format= out"
     ):
-        TritonSession(layout, torch.zeros(layout.weights_size, dtype=torch.bfloat16))
+        TritonSession(layout, torch.zeros(layout.weights_size, dtype=torch.bfloat16), Target(tmp_path))
 
 
 def test_triton_that_is_absent_is_one_line(monkeypatch):
     monkeypatch.delitem(sys.modules, f"{triton_arm.__name__}.kernels", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(LabError, match=r"^triton does not import: .*; pip install -e '\.\[triton\]'$"):
-        kernels(interpreted=True)
-
-
-def test_one_process_has_one_kind_of_kernels():
-    assert kernels(interpreted=True) is kernels(interpreted=True)
-    with pytest.raises(LabError, match="this process has interpreted Triton kernels"):
-        kernels(interpreted=False)
+        kernels()
 
 
 @pytest.fixture
-def work(tiny, expected) -> Workload:
-    config = SimpleNamespace(seed=SEED, device=SimpleNamespace(name="ptx"), ptx=None)
+def work(tiny, expected, cpu_cache) -> Workload:
+    ptx = SimpleNamespace(arch="sm_89", races=False, timeout_s=60.0)
+    config = SimpleNamespace(seed=SEED, device=SimpleNamespace(name="ptx"), ptx=ptx, cache=cpu_cache)
     weights = SimpleNamespace(flat=expected.weights)
     lab = SimpleNamespace(model=tiny, layout=Layout(tiny), packed=weights, config=config, expected=expected)
     lab.reference_device = "cpu"
@@ -217,49 +200,6 @@ def test_a_gpu_that_torch_cannot_use_is_one_line(work, monkeypatch):
         ARMS["Triton"].run(work)
 
 
-COMPILED = """
-import sys
-from dataclasses import replace
-from pathlib import Path
-import torch
-from common.model.layout import Layout
-from common.validate.check import validate
-from common.validate.scenarios import drawn
-from experiments.engines.triton_arm import steps
-from experiments.engines.triton_arm.ptx import Target
-from experiments.engines.triton_arm.session import TritonSession
-from test_triton_arm import GROUPS_OF_3, SEED, STARTS, packed
-
-cache = Path(sys.argv[1])
-weights, layout = packed(GROUPS_OF_3, cache), Layout(GROUPS_OF_3)
-tiles = replace(steps.COMPILED, positions=16, logits=64)
-target = Target(cache, races=True, seed=int(sys.argv[2]))
-session = TritonSession(layout, weights, tiles=tiles, target=target)
-some = list(drawn(STARTS, layout, weights, torch.Generator().manual_seed(SEED)))
-print(validate(session, weights, GROUPS_OF_3, some, SEED).status)
-
-head = session.kernels.launches[-2]
-session.kernels.launches[-2] = replace(head, constants={**head.constants, "COUNT": 132})
-session.reset([1], 0)
-try:
-    session.run()
-except Exception as error:
-    print(type(error).__name__, error)
-"""
-
-
-@pytest.mark.cpu
-def test_their_ptx_passes_too_and_has_no_race(cpu_cache, tmp_path, seed):
-    """Compiled by Triton for sm_89 with the grid of a GPU; a row beyond the matrix is a fault at its line."""
-    environment = os.environ | {"PYTHONPATH": ":".join(sys.path), "TRITON_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", COMPILED, str(cpu_cache), str(seed)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    passed, fault = done.stdout.splitlines()
-    assert passed == "PASSED"
-    assert re.match(r"Crashed the Triton kernel norm_matvec: .*kernels\.py:\d+", fault), fault
-
-
 def test_tiles_are_powers_of_two():
-    for tiles in (INTERPRETED, SMALL, steps.COMPILED):
+    for tiles in (SMALL, TILES):
         assert all(size & (size - 1) == 0 for size in vars(tiles).values())

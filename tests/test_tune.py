@@ -71,7 +71,7 @@ def test_a_candidate_that_could_not_be_tried_leaves_no_record_and_one_without_a_
     def fails(stack) -> Outcome:
         raise CompileError("no such type", "see the log", "log")
 
-    assert tune.trial(search, candidate, fails) == tune.FAILED
+    assert tune.trial(search, candidate, fails) == Outcome(None, state="not tried")
     assert search.store.records() == []
     wrong = Outcome(None, state="MISMATCH", record="abc", reason="at down")
     assert tune.trial(search, candidate, lambda stack: wrong) == wrong
@@ -107,17 +107,6 @@ def test_a_spent_budget_ends_the_search_with_what_it_has(experiment, on_gpu, mon
         raise Unfinished("the rows from vec128 on are left", "the same command goes on there")
 
     monkeypatch.setattr(tune, "trial", spent)
-    result = tune.ask(experiment("options.strategy=random"))
+    result = tune.ask(experiment())
     assert "The budget ended it: the rows from vec128 on are left." in result.notes
     assert not result.rows
-
-
-def test_importances_that_cannot_be_computed_cost_the_table_nothing_else(experiment, on_gpu, monkeypatch):
-    def absent(*given: object) -> dict[str, float]:
-        raise LabError("scikit-learn does not import", "pip install scikit-learn")
-
-    monkeypatch.setattr(tune, "importances", absent)
-    monkeypatch.setattr(tune, "trial", lambda *given: Outcome(1e-3, 1e-3, 1e-3))
-    result = tune.ask(experiment("options.strategy=random"))
-    assert {row["kind"] for row in result.rows} == {"stack"}
-    assert "No importances: scikit-learn does not import; pip install scikit-learn" in result.notes

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 from standin import installed
+from virtual_seconds import every_candidate
 
 from common.devices.counters import FIELDS, Counts
 from common.errors import LabError
@@ -13,7 +14,6 @@ from common.model.stages import STAGES
 from common.stacks.catalog import read_catalog
 from experiments.tuning.search import Outcome, Search
 from experiments.tuning.space import Candidate, Space, order
-from experiments.tuning.strategies import importances, strategy
 
 pytestmark = pytest.mark.covers
 
@@ -51,23 +51,24 @@ def seconds():
         yield seconds_
 
 
-def search(where: Space, name: str, seed: int, seconds, most: int, wrong=(), starts=(), local=True) -> Search:
+def search(where: Space, seed: int, seconds, most: int, wrong=()) -> Search:
     """A search to its end; candidates with a variant of `wrong` have no time."""
-    made = Search(where, strategy(name, where, seed), random.Random(seed), list(starts), local, ahead=2)
+    made = Search(where, seed, [], ahead=2)
     for candidate in made.candidates(most):
         time = None if set(candidate.variants) & set(wrong) else seconds(candidate)
         made.tell(candidate, Outcome(time, time, time, "failed" if time is None else ""))
     return made
 
 
-def test_the_space_has_every_legal_stack_once_and_no_other():
-    one = space("head_split", "split_kv", "vec128", chunk=64)
-    assert {candidate.variants for candidate in one} == {
+def test_the_space_has_every_legal_stack_and_no_other():
+    found = every_candidate(space("head_split", "split_kv", "vec128", chunk=64))
+    assert {candidate.variants for candidate in found} == {
         (), ("head_split",), ("split_kv",), ("vec128",), ("head_split", "vec128"), ("split_kv", "vec128"),
     }  # fmt: skip
-    assert len(list(one)) == len(set(one)) == one.size == 3 * (1 + 2)
+    assert len(found) == 3 * (1 + 2)
     assert space("productive_spin", "atomic_barrier").variants == ("atomic_barrier", "productive_spin")
-    stacks = {candidate.variants for candidate in space("atomic_barrier", "productive_spin", spin_bytes=128)}
+    found = every_candidate(space("atomic_barrier", "productive_spin", spin_bytes=128))
+    stacks = {candidate.variants for candidate in found}
     assert stacks == {(), ("atomic_barrier",), ("atomic_barrier", "productive_spin")}
 
 
@@ -89,62 +90,57 @@ def test_values_of_knobs_are_those_that_the_knob_takes(seed):
 
 def test_a_fixed_stack_keeps_its_variants():
     one = space("vec128", "split_kv", fixed=True)
-    assert {candidate.variants for candidate in one} == {("vec128", "split_kv")}
-    assert one.size == 2 * len(next(p for p in one.parameters if p.knob == "chunk").values)
+    found = every_candidate(one)
+    assert {candidate.variants for candidate in found} == {("vec128", "split_kv")}
+    assert len(found) == 2 * len(next(p for p in one.parameters if p.knob == "chunk").values)
 
 
-@pytest.mark.parametrize("name", ["tpe", "random"])
-def test_the_same_candidate_is_never_tried_twice_and_the_search_ends(name, seed, seconds):
+def test_the_same_candidate_is_never_tried_twice_and_the_search_ends(seed, seconds):
     one = space("vec128", "fused_head")
-    found = search(one, name, seed, seconds, 1000).found
-    assert len(found) == one.size == 3 * 5
+    found = search(one, seed, seconds, 1000).found
+    assert set(found) == set(every_candidate(one))
+    assert len(found) == 3 * 5
 
 
-def test_tpe_finds_the_optimum_in_a_tenth_of_the_space(seed, seconds):
+def test_the_optimum_is_found_in_a_tenth_of_the_space(seed, seconds):
     one = space(*SPACE)
-    best = min(map(seconds, one))
+    every = every_candidate(one)
+    best = min(map(seconds, every))
     stack = ("fused_head", "redundant_rmsnorm", "split_kv", "vec128")
     by_hand = Candidate(stack, (("rows_per_warp", 1), ("chunk", 128), ("l1", "default")))
     assert seconds(by_hand) == best
-    found = search(one, "tpe", seed, seconds, one.size // 10)
+    found = search(one, seed, seconds, len(every) // 10)
     assert found.best[1].seconds == best
-    assert len(found.found) <= one.size / 10
-
-
-def test_the_plain_baseline_needs_more(seed, seconds):
-    """A tenth of the candidates, drawn evenly, holds one of the two optima in one of five searches."""
-    one = space(*SPACE)
-    best = min(map(seconds, one))
-    hits = [search(one, "random", seed + n, seconds, one.size // 10, local=False).best[1].seconds for n in range(20)]
-    assert sum(hit == best for hit in hits) < 15
+    assert len(found.found) <= len(every) / 10
 
 
 def test_a_wrong_variant_never_wins_though_it_would_be_the_fastest(seed, seconds):
     one = space(*SPACE)
-    right = min(seconds(candidate) for candidate in one if "vec128" not in candidate.variants)
-    assert right > min(map(seconds, one))
-    found = search(one, "tpe", seed, seconds, one.size // 5, wrong=("vec128",))
+    every = every_candidate(one)
+    right = min(seconds(candidate) for candidate in every if "vec128" not in candidate.variants)
+    assert right > min(map(seconds, every))
+    found = search(one, seed, seconds, len(every) // 5, wrong=("vec128",))
     assert found.best[1].seconds == right
 
 
 def test_what_records_know_is_not_tried_again(seed, seconds):
     one = space("vec128", "fused_head")
-    before = search(one, "tpe", seed, seconds, 8).found
+    before = search(one, seed, seconds, 8).found
     stranger = Candidate(("graph",), (("how", "graph"),))
-    again = Search(one, strategy("tpe", one, seed), random.Random(seed), [one.usual(())], True)
+    again = Search(one, seed, [Candidate((), ())])
     again.know({**before, stranger: Outcome(1e-9)})
     assert again.found == before
     tried = []
-    for candidate in again.candidates(one.size):
+    for candidate in again.candidates(3 * 5):
         tried.append(candidate)
         again.tell(candidate, Outcome(seconds(candidate)))
-    assert len(tried) == one.size - 8
+    assert len(tried) == 3 * 5 - 8
     assert not set(tried) & set(before)
 
 
 def test_a_time_that_is_not_exact_does_not_win(seed):
     one = space("fused_head", rows_per_warp=4)
-    made = Search(one, strategy("random", one, seed), random.Random(seed), [])
+    made = Search(one, seed, [])
     for candidate in made.candidates(2):
         made.tell(candidate, Outcome(1.0, 1.0, 1.0, "stopped") if candidate.variants else Outcome(2.0, 2.0, 2.0))
     assert made.best[0].variants == ()
@@ -152,19 +148,14 @@ def test_a_time_that_is_not_exact_does_not_win(seed):
 
 def test_importance_is_that_of_the_choice_which_decides_the_time(seed):
     one = space("fused_head", "redundant_rmsnorm", "vec128")
-    times = {False: 2.0, True: 1.0}
-    found = [(one.point(candidate), times["redundant_rmsnorm" in candidate.variants]) for candidate in one]
-    shares = importances(one, found)
+    shares = search(one, seed, lambda found: 2.0 - ("redundant_rmsnorm" in found.variants), 100).importances
     assert sum(shares.values()) == pytest.approx(1)
     assert max(shares, key=shares.__getitem__) == "redundant_rmsnorm"
     assert shares["redundant_rmsnorm"] > 0.9
-    assert importances(one, [(point, 1.0) for point, _ in found]) == {}
+    assert search(one, seed, lambda found: 1.0, 100).importances == {}
 
 
 def test_without_optuna_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(LabError, match=r"a search needs optuna, which is not installed; pip install -e '.\[tune\]'"):
-        strategy("tpe", space("vec128"), 0)
-    strategy("random", space("vec128"), 0)
-    with pytest.raises(LabError, match="did you mean 'random'"):
-        strategy("randon", space("vec128"), 0)
+        Search(space("vec128"), 0, [])

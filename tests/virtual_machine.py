@@ -20,10 +20,6 @@ ROWS = {name: round((step.seconds - START) / step.row_s) if "row_s" in step else
 ALONE = [name for name, number in ROWS.items() if not number]
 
 
-class Killed(BaseException):
-    """The command was killed: nothing of it runs any more."""
-
-
 def row_seconds(step: str) -> float:
     """So many that the whole step takes as long as conf/evidence.yaml assumes."""
     return (YAML[step].seconds - START) / ROWS[step]
@@ -32,13 +28,13 @@ def row_seconds(step: str) -> float:
 class Machine:
     """A machine with a virtual clock. `begun`: (step, seconds that were left) in order; slow: how many times longer.
 
-    kill: the second at which the command is killed. hangs: steps with a next row that never ends.
+    hangs: steps with a next row that never ends.
     """
 
     def __init__(self, results: Path, slow: float = 1.0) -> None:
         self.now, self.results, self.slow, self.begun = 0.0, results, slow, list[tuple[str, float]]()
         self.fail: dict[str, int] = {}
-        self.kill, self.hangs = inf, set[str]()
+        self.hangs = set[str]()
 
     def execute(self, argv: Sequence[str], seconds: float) -> Ended:
         step = self.name(argv)
@@ -54,9 +50,6 @@ class Machine:
     def work(self, seconds: float) -> None:
         """Until then, or the step's deadline: there its process is stopped."""
         self.now += min(seconds * self.slow, self.until - self.now)
-        if self.now >= self.kill:
-            self.now = self.kill
-            raise Killed
         if self.now == self.until:
             raise TimeoutError
 

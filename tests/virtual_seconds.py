@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 from standin import installed
@@ -11,7 +12,7 @@ from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import choose_stacks
 from experiments.run.counting import Counting
-from experiments.tuning.space import Candidate
+from experiments.tuning.space import Candidate, Space
 
 BLOCKS, THREADS = 3, 256
 UNCOUNTED = {"l1"}  # knobs that change no count: kernels that differ in them alone need not be compiled
@@ -31,3 +32,10 @@ def virtual_seconds(folder: Path, model: Model) -> Callable[[Candidate], float]:
         return decoded(counting.count(counting.source(stack.variants, stack.knobs), BLOCKS).total, BLOCKS)
 
     return seconds
+
+
+def every_candidate(space: Space) -> list[Candidate]:
+    """All candidates of a small space, by all its points."""
+    names = [one.name for one in space.parameters]
+    points = product(*(range(len(one.values)) for one in space.parameters))
+    return [*dict.fromkeys(space.candidate(dict(zip(names, point, strict=True))) for point in points)]

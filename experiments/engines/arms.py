@@ -9,11 +9,8 @@ from typing import Any
 import torch
 
 from common.errors import LabError
-from experiments.engines.judged import judged
-from experiments.engines.race import Answer, Arrived, Generate, Ran, Workload, timed, timed_session
-from experiments.engines.served import check_address, served
-from experiments.engines.torch_session import SHOWN, TorchSession
-from experiments.engines.torch_step import TorchStep
+from experiments.engines.race import Arrived, Generate, Ran, Workload, judged, timed, timed_session
+from experiments.engines.torch_step import SHOWN, TorchSession, TorchStep
 from experiments.engines.transformers_model import rounding
 
 MORE = "batches, sampling, other architectures"
@@ -22,14 +19,14 @@ GRAPH = "a CUDA graph needs a GPU"
 
 @dataclass(frozen=True)
 class Arm:
-    """An engine. run: its race; package: whose version it has, None for one that says its own.
+    """An engine. run: its race; package: whose version it has.
 
     settings: the best that are known for one sequence; also: what it does that the others do not. why_gpu: why it does
     not run on a CPU.
     """
 
     run: Callable[[Workload], Ran]
-    package: str | None
+    package: str
     settings: str
     also: str
     why_gpu: str = ""
@@ -51,14 +48,14 @@ def torch_step(work: Workload, capture: bool = False, compiled: bool = False) ->
     def opened(prompt: tuple[int, ...]) -> Generate:
         timed_step = step(len(prompt) + work.tokens, work.dtype)
 
-        def generate(arrived: Arrived) -> Answer:
+        def generate(arrived: Arrived) -> list[int]:
             timed_step.feed(prompt)
             found = [timed_step.token.clone()]
             arrived(1)
             for _ in range(work.tokens - 1):
                 timed_step.replay()
                 found.append(timed_step.token.clone())
-            return Answer(torch.cat(found).tolist())
+            return torch.cat(found).tolist()
 
         return generate
 
@@ -76,7 +73,7 @@ def transformers_generate(work: Workload, static: bool = False) -> Ran:
         positions, never = len(prompt) + work.tokens if static else None, torch.zeros_like(ids[:, 0], dtype=torch.bool)
 
         @torch.no_grad()
-        def generate(arrived: Arrived) -> Answer:
+        def generate(arrived: Arrived) -> list[int]:
             def after_each(so_far: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
                 if so_far.shape[1] == len(prompt) + 1:
                     arrived(1)
@@ -87,7 +84,7 @@ def transformers_generate(work: Workload, static: bool = False) -> Ran:
             elif static:
                 options["cache_implementation"] = "static"
             found = model.generate(ids, max_new_tokens=work.tokens, stopping_criteria=[after_each], **options)
-            return Answer(found[0, len(prompt) :].tolist())
+            return found[0, len(prompt) :].tolist()
 
         return generate
 
@@ -105,7 +102,7 @@ def triton_kernels(work: Workload) -> Ran:
     if options := lab.config.ptx:
         folder, arch = lab.config.cache / "kernels", int(options.arch.removeprefix("sm_"))
         target = Target(folder, arch, options.races, lab.config.seed, options.timeout_s, not lab.model.large)
-    with closing(TritonSession(lab.layout, lab.packed.flat, work.device, target=target)) as session:
+    with closing(TritonSession(lab.layout, lab.packed.flat, target)) as session:
         validated = judged(session, lab)
         return replace(timed_session(session, work), peak_bytes=session.layout.bytes, validated=validated)
 
@@ -139,13 +136,3 @@ ARMS: Mapping[str, Arm] = {
         MORE,
     ),
 }
-
-
-def arms(servers: tuple[str, ...]) -> dict[str, Arm]:
-    """All arms by name: ARMS, and one for each address of a server. Raises LabError for what is no address."""
-    others = {}
-    for address in servers:
-        check_address(address)
-        run = partial(served, address=address)
-        others[f"server {address}"] = Arm(run, None, "the server's own", f"many requests at once, {MORE}")
-    return {**ARMS, **others}

@@ -1,8 +1,8 @@
-"""The race that every arm runs: the same prompts, the same number of new tokens, the same clock."""
+"""The judge and the race of every arm: the same prompts, the same number of new tokens, the same clock."""
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -12,37 +12,28 @@ import torch
 from torch import Tensor
 
 from common.devices.protocol import Session
-from experiments.engines.judged import IDS
+from common.errors import Mismatched
+from common.validate.check import validate
+from common.validate.scenarios import scenarios
 from experiments.engines.transformers_model import causal_lm
 from experiments.run.setup import Setup
 from experiments.run.torch_decoder import prefill
 
 WARM_UPS = 3  # runs before the first that counts: one compiles, one records a graph, one replays it
 RUNS = 5
-
-
-@dataclass(frozen=True)
-class Answer:
-    """New tokens as ids; or as `text`, with their `count`, from a server that returns no ids."""
-
-    ids: Sequence[int] = ()
-    text: str | None = None
-    count: int = 0
-
-    @property
-    def tokens(self) -> int:
-        return self.count if self.text is not None else len(self.ids)
+# What an arm shows: every stage; the last one and its cache; or only the ids that it chose.
+STAGES, LOGITS, IDS = "stages", "logits, cache, ids", "ids"
 
 
 @dataclass(frozen=True)
 class Run:
-    """The answer to one prompt, with medians of its runs.
+    """New ids behind one prompt, with medians of their runs.
 
     first: seconds until the first token, prompt included. rate: tokens a second of those behind it, by a clock that
     starts there; None if there are none. spread: the fastest rate minus the slowest, as a share of `rate`.
     """
 
-    answer: Answer
+    ids: Sequence[int]
     first: float
     rate: float | None
     spread: float = 0.0
@@ -50,15 +41,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Ran:
-    """One arm's runs, one for each prompt. validated: by what, see `experiments.engines.judged`.
-
-    version: of an engine that runs elsewhere.
-    """
+    """One arm's runs, one for each prompt. validated: by what an arm shows."""
 
     runs: Sequence[Run]
     peak_bytes: int | None = None
     validated: str = IDS
-    version: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,7 +81,7 @@ class Workload:
 
 
 Arrived = Callable[[int], None]  # called once, with the number of tokens that have come first
-Generate = Callable[[Arrived], Answer]
+Generate = Callable[[Arrived], Sequence[int]]
 
 
 def timed(opened: Callable[[tuple[int, ...]], Generate], work: Workload) -> Ran:
@@ -112,14 +99,14 @@ def timed(opened: Callable[[tuple[int, ...]], Generate], work: Workload) -> Ran:
     def race(prompt: tuple[int, ...]) -> Run:
         generate = opened(prompt)
 
-        def run() -> tuple[Answer, float, float | None]:
-            """An answer, the seconds until its first tokens, and the rate of those behind them."""
+        def run() -> tuple[Sequence[int], float, float | None]:
+            """New ids, the seconds until the first came, and the rate of those behind them."""
             came: list[tuple[float, int]] = []
             start = _now(work)
-            answer = generate(lambda tokens: came.append((_now(work), tokens)))
+            ids = generate(lambda tokens: came.append((_now(work), tokens)))
             end = _now(work)
-            first, tokens = came[0] if came else (end, answer.tokens)
-            return answer, first - start, (answer.tokens - tokens) / (end - first) if answer.tokens > tokens else None
+            first, tokens = came[0]
+            return ids, first - start, (len(ids) - tokens) / (end - first) if len(ids) > tokens else None
 
         for _ in range(warm_ups):
             run()
@@ -140,7 +127,7 @@ def timed_session(session: Session, work: Workload) -> Ran:
     def opened(prompt: tuple[int, ...]) -> Generate:
         last = len(prompt) - 1
 
-        def generate(arrived: Arrived) -> Answer:
+        def generate(arrived: Arrived) -> list[int]:
             if last:
                 session.cache.store(0, work.entries(prompt))
             session.resume(session.layout.initial_state(prompt, last, forced=len(prompt)))
@@ -148,11 +135,26 @@ def timed_session(session: Session, work: Workload) -> Ran:
             arrived(int(session.state()[position.offset]) - last)  # one for each position, more where drafts held
             session.run(work.tokens - 1)
             state = session.state()
-            return Answer(state[ids.offset + len(prompt) : ids.offset + int(state[position.offset]) + 1].tolist())
+            return state[ids.offset + len(prompt) : ids.offset + int(state[position.offset]) + 1].tolist()
 
         return generate
 
     return timed(opened, work)
+
+
+def judged(session: Session, lab: Setup, shown: Collection[str] | None = None) -> str:
+    """STAGES, if `session` agrees with the float64 reference in the few scenarios of a large model.
+
+    Every tap, entry and word of the state is compared, with the tolerances and rules of the lab's own kernels; shown:
+    only the taps of these stages, and the answer is LOGITS. Raises Mismatched with the first wrong element; Refused for
+    weights that no fp32 kernel can be compared with.
+    """
+    seed, weights = lab.config.seed, lab.packed.flat
+    drawn = scenarios(lab.model, seed, weights, quick=True, tokens=session.layout.tokens)
+    verdict = validate(session, weights, lab.model, drawn, seed, lab.expected, shown=shown)
+    if verdict.mismatch:
+        raise Mismatched(f"{verdict.mismatch}; seed {seed}", "correct that stage; only what passes is timed")
+    return LOGITS if shown else STAGES
 
 
 def _now(work: Workload) -> float:

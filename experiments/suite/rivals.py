@@ -12,14 +12,11 @@ from common.config.run_config import RunConfig
 from common.devices.protocol import Session
 from common.errors import LabError, Mismatched
 from common.errors.machine import MachineError, system_errors
-from experiments.engines.arms import ARMS, Arm, arms
-from experiments.engines.judged import IDS, LOGITS, STAGES, TEXT, judged
-from experiments.engines.race import RUNS, WARM_UPS, Answer, Ran, Workload, timed_session
-from experiments.engines.served import find_model
+from experiments.engines.arms import ARMS, Arm
+from experiments.engines.race import IDS, LOGITS, RUNS, STAGES, WARM_UPS, Ran, Workload, judged, timed_session
 from experiments.experiment import NOT_RUN, Experiment
 from experiments.processes import apart
 from experiments.run.setup import Setup
-from experiments.run.tokenizer import tokenizer_of
 from experiments.tables.progress import Quiet
 from experiments.tables.result_table import COUNTED, ResultTable
 
@@ -32,11 +29,10 @@ NOTES = (
     f"them. The first token includes the prompt, which torch reads for the lab's kernels. Times are medians of {RUNS} "
     f"runs after {WARM_UPS} warm-ups.",
     f"Validated, in this run and before any time was taken, by {STAGES}: all of some steps was compared with the "
-    f"reference, with the lab's tolerances; by {LOGITS}: the same of what an arm in torch shows, in float32; by {IDS} "
-    f"or {TEXT}: an engine shows nothing else. One that chose no token of the reference has not these weights.",
+    f"reference, with the lab's tolerances; by {LOGITS}: the same of what an arm in torch shows, in float32; by {IDS}: "
+    "an engine shows nothing else. One that chose no token of the reference has not these weights.",
     "spread %: the fastest run minus the slowest at a position, of their median; the largest over the positions. Peak "
-    "memory is what torch allocated in the race, and for kernels of this lab and of Triton their four buffers; a "
-    "server shows none, and may keep a prompt from a warm-up, so that its first token leaves out the prompt.",
+    "memory is what torch allocated in the race, and for kernels of this lab and of Triton their four buffers.",
 )
 MISSING = "all times, CUDA graphs and torch.compile; here the answers are compared"
 OWN = {"settings": "as it is named; one sequence, every size a constant", "also does": "-"}
@@ -45,14 +41,9 @@ OWN = {"settings": "as it is named; one sequence, every size a constant", "also 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each stack of the run and each rival; one that cannot run says why."""
     work = workload(experiment)
-    servers = experiment.options.texts("servers")
-    known = arms(servers)
-    for name in experiment.options.texts("rivals"):
-        if name not in known:
-            raise LabError(f"options.rivals names {name}", f"known: {', '.join(known)}")
-    for address in servers:
-        find_model(address)  # before anything else takes its time
-    chosen = dict.fromkeys((*(experiment.options.texts("rivals") or ARMS), *list(known)[len(ARMS) :]))
+    chosen = dict.fromkeys(experiment.options.texts("rivals") or ARMS)
+    if unknown := [name for name in chosen if name not in ARMS]:
+        raise LabError(f"options.rivals names {unknown[0]}", f"known: {', '.join(ARMS)}")
     missing = {*experiment.options.wholes("positions", low=1)} - set(map(len, work.prompts))
     if missing:
         cause = f"positions {', '.join(map(str, sorted(missing)))}: the cache has {experiment.model.positions}"
@@ -62,7 +53,7 @@ def ask(experiment: Experiment) -> ResultTable:
 
     def rival(name: str) -> dict[str, Any]:
         if not experiment.on_gpu:
-            return attempt(known[name], work, truth)
+            return attempt(ARMS[name], work, truth)
         try:
             # torch.compile compiles for the judge and for each position.
             limit = experiment.config.timeout_s * (1 + len(work.prompts))
@@ -79,7 +70,7 @@ def ask(experiment: Experiment) -> ResultTable:
     rows = [{"system": f"this lab: {row.pop('variant')}", **row, **OWN} for row in own]
     for name in chosen:
         if row := experiment.row(name, partial(rival, name)):
-            rows.append({"system": name, **row, "settings": known[name].settings, "also does": known[name].also})
+            rows.append({"system": name, **row, "settings": ARMS[name].settings, "also does": ARMS[name].also})
     return experiment.answer(QUESTION, rows, NOTES, (COUNTED, MISSING))
 
 
@@ -115,8 +106,8 @@ def attempt(arm: Arm, work: Workload, truth: Sequence[Sequence[int]]) -> dict[st
     try:
         if arm.why_gpu and work.device == "cpu":
             raise LabError(arm.why_gpu, "run with device=cuda")
-        with system_errors(arm.package or "the server"):
-            row = _row(arm.run(work), work, truth)
+        with system_errors(arm.package):
+            return _row(arm.run(work), work, truth) | {"version": f"{arm.package} {version(arm.package)}"}
     except MachineError:
         raise
     except Mismatched as error:
@@ -125,18 +116,16 @@ def attempt(arm: Arm, work: Workload, truth: Sequence[Sequence[int]]) -> dict[st
         return {"state": f"{NOT_RUN}: {error}"}
     except Exception as error:
         return {"state": f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"}
-    return row | ({"version": f"{arm.package} {version(arm.package)}"} if arm.package else {})
 
 
 def _alone(config: RunConfig, name: str, truth: list[list[int]]) -> dict[str, Any]:
     """`attempt` in a process of its own: a rival that hangs or crashes costs its limit, and leaves nothing behind."""
-    return attempt(arms(config.options.texts("servers"))[name], workload(Setup(config, Quiet())), truth)
+    return attempt(ARMS[name], workload(Setup(config, Quiet())), truth)
 
 
 def _row(ran: Ran, work: Workload, truth: Sequence[Sequence[int]]) -> dict[str, Any]:
     """The figures of an arm that ran; on a CPU without times, which would say nothing about a GPU."""
-    pairs = zip(ran.runs, truth, strict=True)
-    same = sum(_same(run.answer, want, work) for run, want in pairs)
+    same = sum(_same(run.ids, want) for run, want in zip(ran.runs, truth, strict=True))
     if not same:
         raise Mismatched("no answer begins as the reference's", "give the same weights")
     row: dict[str, Any] = {"state": "ran", "validated": ran.validated, "same ids": f"{same} of {sum(map(len, truth))}"}
@@ -146,17 +135,10 @@ def _row(ran: Ran, work: Workload, truth: Sequence[Sequence[int]]) -> dict[str, 
         row |= {f"first token ms at {length}": 1e3 * run.first for length, run in zip(at, ran.runs, strict=True)}
         row["spread %"] = 100 * max(run.spread for run in ran.runs)
         row["peak MB"] = ran.peak_bytes / 1e6 if ran.peak_bytes else None
-    return row | {"version": ran.version or None}
+    return row
 
 
-def _same(answer: Answer, want: Sequence[int], work: Workload) -> int:
-    """Number of tokens, from the first on, that are those of the reference.
-
-    Raises LabError for a text where the weights have no tokenizer.
-    """
-    if answer.text is None:
-        pairs = zip(answer.ids, want, strict=False)  # a server may end earlier
-        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    texts = tokenizer_of(work.lab.packed.folder, "a server that returns no ids", "give the weights that the server has")
-    lengths = range(len(want), 0, -1)
-    return next((some for some in lengths if answer.text.startswith(texts.decode(list(want[:some])))), 0)
+def _same(ids: Sequence[int], want: Sequence[int]) -> int:
+    """Number of ids, from the first on, that are those of the reference."""
+    pairs = zip(ids, want, strict=False)  # drafts may make more ids than were asked
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -1,4 +1,4 @@
-"""Roofline: bandwidth of three access patterns, bytes of each stage, and the place of every variant below them."""
+"""Roofline: bandwidth of the ways to read, bytes of each stage, and the place of every variant below them."""
 
 import math
 from collections.abc import Iterator
@@ -6,7 +6,6 @@ from typing import Any
 
 from common.compile.source import Source
 from common.devices.counters import Counts
-from common.model.shapes import Model
 from common.model.stages import DEFINITIONS, LAYER, STAGES
 from experiments.experiment import Experiment
 from experiments.run.counting import Counting, Uncounted
@@ -19,15 +18,11 @@ INTENSITY = (
     "A token has one multiplication and one addition for each bf16 weight, about 1 FLOP a byte: far left of the ridge "
     "of every GPU, so bandwidth is the limit."
 )
-CEILING = (
-    "Decoding only reads, so the faster of the ways to read is its ceiling; a copy also writes, and its GB/s count "
-    "both directions. The roof of arithmetic is multiprocessors x fp32 lanes x 2 x the highest clock, not measured."
-)
+CEILING = "Decoding only reads, so the faster of the ways to read is its ceiling."
 NO_STAGES = (
     "No bytes of the stages: no record has counts of the baseline for this model, and making them needs no GPU "
     "(python -m experiments experiment=counts)."
 )
-FP32_LANES = {"75": 64, "80": 64}  # per multiprocessor; 128 since 8.6 (CUDA programming guide, arithmetic throughput)
 
 
 def ask(experiment: Experiment) -> ResultTable:
@@ -49,8 +44,8 @@ def ask(experiment: Experiment) -> ResultTable:
         stages = []
         notes.append(NO_STAGES)
     variants = _variants(experiment, experiment.position)  # first: with the probes, two processes share the GPU
-    rows = [*_probes(), _arithmetic_roof(), *stages, *variants]
-    best = max(row["GB/s"] for row in rows if row["kind"] == "probe" and row["what"].startswith("read"))
+    rows = [*_probes(), *stages, *variants]
+    best = max(row["GB/s"] for row in rows if row["kind"] == "probe")
     for row in rows:
         row["% of best read"] = 100 * row["GB/s"] / best if "GB/s" in row else None
     return experiment.answer(QUESTION, rows, notes, keys=2)
@@ -80,7 +75,7 @@ def stage_bytes(source: Source, counts: Counts, stage: str, position: int) -> fl
 
 
 def _variants(experiment: Experiment, position: int) -> list[dict[str, Any]]:
-    size, work = experiment.model.bytes_per_token(position), flops(experiment.model, position)
+    size = experiment.model.bytes_per_token(position)
     if not experiment.options.given("variants"):
         experiment.check_given(())
         return []
@@ -92,8 +87,6 @@ def _variants(experiment: Experiment, position: int) -> list[dict[str, Any]]:
             "MB": size / 1e6,
             "us": step.us,
             "GB/s": size / step.us / 1e3,
-            "FLOP/byte": work / size,
-            "GFLOP/s": work / step.us / 1e3,
         }
         for stack, steps in experiment.times(stacks, [position])
         for step in steps
@@ -101,32 +94,16 @@ def _variants(experiment: Experiment, position: int) -> list[dict[str, Any]]:
     ]
 
 
-def flops(model: Model, position: int) -> int:
-    """Multiplications and additions of one token: two for each weight, and for each element of a key or a value that a
-    query head meets. Norms, rotations and exponentials are left out."""
-    return 2 * model.matrix_weights + 4 * model.layers * model.query * (position + 1)
-
-
-def _arithmetic_roof() -> dict[str, Any]:
-    import cupy
-
-    device = cupy.cuda.Device()
-    lanes = FP32_LANES.get(device.compute_capability, 128)
-    clock = 1e3 * device.attributes["ClockRate"]  # given in kHz
-    return {
-        "kind": "roof",
-        "what": "fp32 arithmetic",
-        "GFLOP/s": device.attributes["MultiProcessorCount"] * lanes * 2 * clock / 1e9,
-    }
-
-
 def _probes() -> list[dict[str, Any]]:
     """Bandwidth of each way to use memory: the best of some long launches over 2 GiB, or half of the free memory."""
     from experiments.timing.bandwidth import Memory
 
-    memory = Memory()
-    reads = [_probe(f"read, {way.way}", way.size, way.size / way.best) for way in memory.read()]
-    return [*reads, _probe("copy, both directions", *memory.copy()), *_windows()]
+    reads = [
+        {"kind": "probe", "what": f"read, {way.way}", "MB": way.size / 1e6, "us": 1e6 * way.size / way.best}
+        | {"GB/s": way.best / 1e9}
+        for way in Memory().read()
+    ]
+    return [*reads, *_windows()]
 
 
 def _windows() -> Iterator[dict[str, Any]]:
@@ -136,7 +113,3 @@ def _windows() -> Iterator[dict[str, Any]]:
         timed = exchange.read(load)
         about = {"KB under way": load.under_way / 1024, "slowest SM %": 100 * timed.slowest}
         yield {"kind": "window", "what": f"read, {load.name}", "GB/s": timed.rate / 1e9, **about}
-
-
-def _probe(what: str, size: int, seconds: float) -> dict[str, Any]:
-    return {"kind": "probe", "what": what, "MB": size / 1e6, "us": 1e6 * seconds, "GB/s": size / seconds / 1e9}

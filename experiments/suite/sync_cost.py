@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,16 +41,6 @@ class Operation(NamedTuple):
     each: int
 
 
-class Measurement(NamedTuple):
-    """One row to make: `work` gives its figures; `source_sha` of the kernels that it runs."""
-
-    operation: str
-    blocks: int
-    work: Callable[[], dict[str, Any]]
-    source_sha: str = ""
-    beside: str = ""
-
-
 OPERATION = (
     Operation("cooperative barrier", "Cooperative", "cooperative", OPERATIONS),
     Operation("atomic counter", "Counter", "plain", OPERATIONS),
@@ -67,15 +56,20 @@ def ask(experiment: Experiment) -> ResultTable:
     """A row for each operation and grid. Without a GPU each is run once, to see that it works, and counted."""
     experiment.check_given(())  # no variant runs here
     rows = []
-    for one in chain(_exchanges(experiment), _orders(experiment)):
-        name = f"{one.operation}{one.beside}, {one.blocks} blocks"
-        if figures := experiment.row(name, one.work, source=one.source_sha):
-            rows.append({"operation": one.operation, "blocks": one.blocks, **figures})
+
+    def add(operation: str, blocks: int, work: Callable[[], dict[str, Any]], sha: str = "", beside: str = "") -> None:
+        """Make a row. sha: of the kernels that `work` runs."""
+        if figures := experiment.row(f"{operation}{beside}, {blocks} blocks", work, source=sha):
+            rows.append({"operation": operation, "blocks": blocks, **figures})
+
+    if experiment.on_gpu:
+        _exchanges(add)
+    _orders(experiment, add)
     missing = "microseconds, nodes of a graph, and exchanges under load; here the barriers only ran, and were counted"
     return experiment.answer(QUESTION, rows, NOTES, (COUNTED, missing), keys=2)
 
 
-def _orders(experiment: Experiment) -> Iterator[Measurement]:
+def _orders(experiment: Experiment, add: Callable[..., None]) -> None:
     """Barriers, launches and nodes of a graph, on growing grids."""
     device: Any = experiment.device
     weights = torch.zeros(Layout(SHAPE).weights_size, dtype=torch.bfloat16)
@@ -93,9 +87,9 @@ def _orders(experiment: Experiment) -> Iterator[Measurement]:
     for blocks in grids(most):
         for operation in OPERATION:
             source = kernel(operation, threads)
-            yield Measurement(operation.name, blocks, partial(work, source, blocks), source.sha)
+            add(operation.name, blocks, partial(work, source, blocks), source.sha)
         if experiment.on_gpu:
-            yield Measurement("graph node", blocks, partial(_graph_node, blocks, threads))
+            add("graph node", blocks, partial(_graph_node, blocks, threads))
 
 
 def grids(most: int) -> list[int]:
@@ -121,7 +115,7 @@ def _run(session: Any, timed: bool) -> dict[str, Any]:
     return {"us": 1e6 * float(np.median([session.time(OPERATIONS, 1) for _ in range(REPEATS)]))}
 
 
-def _exchanges(experiment: Experiment) -> Iterator[Measurement]:
+def _exchanges(add: Callable[..., None]) -> None:
     """Exchanges beside each load, with and without pauses, and the counted adds, once; a block on each SM."""
 
     def work(exchange: Exchange, load: Load) -> dict[str, Any]:
@@ -129,17 +123,16 @@ def _exchanges(experiment: Experiment) -> Iterator[Measurement]:
         loaded = {"GB/s": timed.rate / 1e9, "slowest SM %": 100 * timed.slowest} if load.under_way else {}
         return {"us": 1e6 * timed.round_s, "beside": load.name, "KB under way": load.under_way / 1024, **loaded}
 
-    for pause in (PAUSE, 0) if experiment.on_gpu else ():
+    def adds(exchange: Exchange) -> dict[str, Any]:
+        return {"us": 1e6 * exchange.adds()}
+
+    for pause in (PAUSE, 0):
         exchange, sha = Exchange(pause=pause), hashlib.sha256(text(pause).encode()).hexdigest()
         operation = "exchange by value" if pause else "exchange by value without a pause"
         for load in (NOTHING, *exchange.loads):
-            yield Measurement(operation, exchange.blocks, partial(work, exchange, load), sha, f" beside {load.name}")
+            add(operation, exchange.blocks, partial(work, exchange, load), sha, f" beside {load.name}")
         if pause:
-            yield Measurement("counted adds", exchange.blocks, partial(_adds, exchange), sha)
-
-
-def _adds(exchange: Exchange) -> dict[str, Any]:
-    return {"us": 1e6 * exchange.adds()}
+            add("counted adds", exchange.blocks, partial(adds, exchange), sha)
 
 
 def _graph_node(blocks: int, threads: int) -> dict[str, float]:

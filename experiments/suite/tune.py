@@ -1,7 +1,6 @@
 """Tune: the fastest stack and values of knobs that a search finds, and which of them matter."""
 
 import os
-import random
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,19 +24,17 @@ from experiments.experiment import Experiment
 from experiments.tables.result_table import ResultTable
 from experiments.tables.run_row import IMPLAUSIBLE, STOPPED
 from experiments.tuning.search import Outcome, Search
-from experiments.tuning.space import Candidate, Point, Space, order
-from experiments.tuning.strategies import PLAIN, importances, strategy
+from experiments.tuning.space import Candidate, Space, order
 
 TRIAL = "trial"  # kind of the record of one candidate
 AHEAD = 1  # candidates compiled while another one is on the GPU; each is chosen before their outcomes
 SHOWN = 10  # the fastest candidates
-FAILED = Outcome(None, state="not tried")
 QUESTION = "which stack and which values of knobs are the fastest, and which of these choices matter"
 NOTES = (
     "A row of kind `stack` is one of the fastest candidates. A `state` says why a time is none to choose by: "
     "stopped early as too slow, or unstable. A row of kind `importance` is a choice, and its share in the variance of "
-    "all times (fANOVA); the name of a knob has its variant before it. A knob counts as "
-    "at its default where its variant is out, so a part of the variant's share can stand at its knobs.",
+    "all times (fANOVA); the name of a knob has its variant before it. A knob counts also "
+    "where its variant is out.",
 )
 
 
@@ -45,9 +42,7 @@ def ask(experiment: Experiment) -> ResultTable:
     """Rows of two kinds: the fastest candidates, and the importance of each choice."""
     space, _ = space_of(experiment), folder_of(experiment)  # a search of an hour would be in vain
     experiment.need_gpu()
-    name, seed = experiment.options.text("strategy"), experiment.config.seed
-    guided = name != PLAIN
-    search = Search(space, strategy(name, space, seed), random.Random(seed), starts(space) if guided else [], guided)
+    search = Search(space, experiment.config.seed, starts(space), AHEAD)
     trials = experiment.options.whole("trials", low=1)
     search.know(recorded(experiment))
     notes = list(NOTES)
@@ -57,8 +52,12 @@ def ask(experiment: Experiment) -> ResultTable:
                 search.tell(candidate, trial(experiment, candidate, measure))
         except Unfinished as error:
             notes.append(f"The budget ended it: {error.cause}.")
-    notes.append(f"{len(search.found)} of the {space.size:,} candidates of the space were tried.")
-    rows = [*_fastest(search), *_important(experiment, search, notes)]
+    notes.append(f"{len(search.found)} candidates were tried.")
+    if not (shares := search.importances):
+        notes.append("No importances: too few candidates have a time, or all have the same.")
+    rows = _fastest(search) + [
+        {"kind": "importance", "what": name, "share %": 100 * share} for name, share in shares.items()
+    ]
     if search.best:
         path = write(experiment, search.best[0])
         notes.append(f"Written: {path}; variant={path.stem} runs it.")
@@ -95,15 +94,16 @@ def folder_of(experiment: Experiment) -> Path:
     return folder
 
 
-def starts(space: Space) -> list[Point]:
+def starts(space: Space) -> list[Candidate]:
     """Candidates to try first: the baseline, and every named stack of this space, with the usual knobs."""
     named = [stack.variants for stack in space.catalog.stacks.values() if set(stack.variants) <= set(space.variants)]
-    return [space.usual(variants) for variants in ((), *named)]
+    return [Candidate(variants, ()) for variants in ((), *named)]
 
 
 def composed(experiment: Experiment, candidate: Candidate) -> Stack:
-    """Stack of a candidate, without a parent: a search compares candidates. Raises LabError."""
-    stack = experiment.choose(list(candidate.variants) or ["baseline"], _knobs(experiment, candidate))
+    """Stack of a candidate with the given knobs, without a parent: a search compares candidates. Raises LabError."""
+    knobs = candidate.values | experiment.own_knobs(candidate.variants)
+    stack = experiment.choose(list(candidate.variants) or ["baseline"], knobs)
     return replace(stack, parent=stack.variants)
 
 
@@ -115,7 +115,7 @@ def trial(experiment: Experiment, candidate: Candidate, measure: Callable[[Stack
     label, began = _label(candidate), budget.clock()
     outcome = experiment.attempt(label, lambda: measure(composed(experiment, candidate)))
     if outcome is None:
-        return FAILED
+        return Outcome(None, state="not tried")
     if outcome.seconds is None:
         experiment.left_out.append(f"Left out: {label}, {outcome.state}: {outcome.reason}")
     experiment.store.append(
@@ -156,6 +156,11 @@ def measuring(experiment: Experiment, search: Search) -> Iterator[Callable[[Stac
     if experiment.config.timing is None:
         raise LabError("experiment=tune measures, and timing=none forbids it", "leave timing=none out")
     config = replace(experiment.config, timing=replace(experiment.config.timing, positions=(experiment.position,)))
+
+    def compile_ahead(candidate: Candidate) -> None:
+        """Compile into CuPy's cache. Errors stay in the thread: the worker compiles it again and reports them."""
+        experiment.device.compile(experiment.source(composed(experiment, candidate)))
+
     with open_sweep(config, experiment.show) as sweep, ThreadPoolExecutor(os.cpu_count()) as compilers:
 
         def measure(stack: Stack) -> Outcome:
@@ -163,16 +168,9 @@ def measuring(experiment: Experiment, search: Search) -> Iterator[Callable[[Stac
             one.run(beat=search.best[1].high if search.best else None)
             return outcome_of(one.records[0])
 
-        search.ahead = AHEAD
-        search.prepare = lambda candidate: compilers.submit(compile_ahead, experiment, candidate)
+        search.prepare = lambda candidate: compilers.submit(compile_ahead, candidate)
         yield measure
         compilers.shutdown(wait=False, cancel_futures=True)
-
-
-def compile_ahead(experiment: Experiment, candidate: Candidate) -> None:
-    """Compile a candidate into CuPy's cache. Errors are ignored: the worker compiles it again and reports them."""
-    with suppress(Exception):
-        experiment.device.compile(experiment.source(composed(experiment, candidate)))
 
 
 def outcome_of(record: Mapping[str, Any]) -> Outcome:
@@ -197,7 +195,7 @@ def write(experiment: Experiment, candidate: Candidate) -> Path:
     fields = {
         "idea": f"the fastest that a search found for {model} on {gpu}",
         "stack": list(stack.variants),
-        "knobs": _knobs(experiment, candidate),
+        "knobs": candidate.values | experiment.own_knobs(stack.variants),
         "tuned": {"gpu": gpu, "model": model, "position": experiment.position, "threads": threads},
     }
     text = yaml.safe_dump(fields, sort_keys=False, width=120, default_flow_style=None)
@@ -207,7 +205,7 @@ def write(experiment: Experiment, candidate: Candidate) -> Path:
 
 
 def _conditions(experiment: Experiment) -> dict[str, Any]:
-    """Conditions of an outcome beside the kernel; the strategy, because each searches on its own."""
+    """Conditions of an outcome beside the kernel."""
     config = experiment.config
     return to_json(
         {
@@ -218,7 +216,6 @@ def _conditions(experiment: Experiment) -> dict[str, Any]:
             "threads": config.threads,
             "timing": config.timing,
             "position": experiment.position,
-            "strategy": experiment.options.text("strategy"),
         }
     )
 
@@ -228,11 +225,6 @@ def _source_sha(experiment: Experiment, candidate: Candidate) -> str | None:
         return experiment.source(composed(experiment, candidate)).sha
     except LabError:  # a stack that cannot be composed is a failure of its own
         return None
-
-
-def _knobs(experiment: Experiment, candidate: Candidate) -> dict[str, Any]:
-    """Knobs of a candidate, and of the command line for its variants."""
-    return candidate.values | experiment.own_knobs(candidate.variants)
 
 
 def _label(candidate: Candidate) -> str:
@@ -253,15 +245,3 @@ def _fastest(search: Search) -> list[dict[str, Any]]:
         }
         for candidate, outcome in timed[:SHOWN]
     ]
-
-
-def _important(experiment: Experiment, search: Search, notes: list[str]) -> list[dict[str, Any]]:
-    points = ((search.space.point(candidate), outcome.seconds) for candidate, outcome in search.found.items())
-    try:
-        shares = importances(search.space, [(point, seconds) for point, seconds in points if point and seconds])
-    except LabError as error:
-        notes.append(f"No importances: {error}")
-        return []
-    if not shares:
-        notes.append("No importances: too few candidates have a time, or all have the same.")
-    return [{"kind": "importance", "what": name, "share %": 100 * share} for name, share in shares.items()]

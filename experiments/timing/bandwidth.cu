@@ -1,5 +1,5 @@
-// Bandwidth of memory: read by 128-bit loads, read by asynchronous bulk copies (sm_90 and up), and copied. A launch
-// goes over the data `passes` times, so that it is long. The result depends on every word: no load can be left out.
+// Bandwidth of memory: read by 128-bit loads, and by asynchronous bulk copies (sm_90 and up). A launch goes over the
+// data `passes` times, so that it is long. The result depends on every word: no load can be left out.
 #define STAGES 4
 #define TILE 8192 // bytes of one bulk copy
 
@@ -80,12 +80,4 @@ extern "C" __global__ void read_bulk(const char *data, size_t count, unsigned pa
   for (int lane = 16; lane > 0; lane /= 2) bits ^= __shfl_xor_sync(~0u, bits, lane);
   if (threadIdx.x % 32 == 0) atomicXor(result, bits);
 #endif
-}
-
-// `count` 128-bit words from one half to the other.
-extern "C" __global__ void copy_all(const uint4 *from, uint4 *to, size_t count, unsigned passes) {
-  const size_t stride = size_t(gridDim.x) * blockDim.x, first = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
-#pragma unroll 1
-  for (unsigned pass = 0; pass < passes; ++pass)
-    for (size_t i = first; i < count; i += stride) to[i] = from[i];
 }

@@ -1,4 +1,4 @@
-"""Bandwidth of this GPU's memory, measured in the same run: read in each way that it has, and copied.
+"""Bandwidth of this GPU's memory, measured in the same run: read in each way that it has.
 
 Decoding reads almost only, so the fastest way to read is its ceiling. A copy also writes: the wrong ceiling.
 """
@@ -99,16 +99,6 @@ class Memory:
                 best, median = self._data.nbytes / min(seconds), self._data.nbytes / float(np.median(seconds))
                 cache = self._device.attributes["L2CacheSize"]
                 yield Ceiling(way.name, best, median, self._data.nbytes, cache, tuple(seconds))
-
-    def copy(self) -> tuple[int, float]:
-        """Bytes that a copy of one half into the other moves, in both directions; seconds of the fastest."""
-        half = self._data.size // 2
-        arguments = self._data, self._data[half:], np.uint64(half // 4)
-
-        def launch(passes: int) -> float:
-            return self._seconds("copy_all", 8, (*arguments, np.uint32(passes)))
-
-        return 2 * 4 * half, min(settled(launch, self._runs))
 
     def _read(self, way: Way, passes: int) -> float:
         """Seconds of one launch. The xor over all words is checked: a load that was left out is noticed."""

@@ -1,16 +1,18 @@
-"""Search: candidates chosen some ahead and tried one by one; those in records are not tried again."""
+"""Search by optuna: candidates chosen some ahead and tried one by one; those in records are not tried again."""
 
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
+from common.errors import LabError
 from experiments.tuning.space import Candidate, Point, Space
-from experiments.tuning.strategies import Strategy
 
-TURNS = 6  # one of them is for the strategy, the others are for steps beside the fastest
-REPEATS = 20  # known candidates in a row, after which a new one is drawn
-DRAWS = 500  # points drawn, after which all candidates of the space are looked through
+TURNS = 6  # one of them is for optuna's estimator, the others are for steps beside the fastest
+REPEATS = 20  # known candidates in a row, after which points are drawn evenly
+DRAWS = 500  # known candidates in a row, after which none is left
+LEAST = 4  # candidates with a time, below which importances mean nothing
 
 
 @dataclass(frozen=True)
@@ -35,34 +37,40 @@ class Outcome:
         return self.seconds is not None and not self.state
 
 
-@dataclass
 class Search:
     """One search. found: every candidate tried, in this order, and its outcome.
 
-    starts: points to try before the strategy's.
-    local: most candidates are beside the fastest so far: a model of the whole space finds the region of the
-    optimum, and steps of one choice the optimum.
+    It begins with `starts`, and most of its candidates are beside the fastest so far: a model of the whole space finds
+    the region of the optimum, and steps of one choice the optimum.
     ahead: candidates chosen ahead of the one that is tried. prepare: called with each when it is chosen.
     """
 
-    space: Space
-    strategy: Strategy
-    generator: random.Random
-    starts: list[Point]
-    local: bool = False
-    ahead: int = 0
-    prepare: Callable[[Candidate], object] = lambda candidate: None
-    found: dict[Candidate, Outcome] = field(default_factory=dict)
-    _turn: int = 0
-    _waiting: dict[Candidate, Point] = field(default_factory=dict)
+    def __init__(self, space: Space, seed: int, starts: list[Candidate], ahead: int = 0) -> None:
+        """Raises LabError without optuna."""
+        self.space, self.ahead, self.found = space, ahead, dict[Candidate, Outcome]()
+        self.prepare: Callable[[Candidate], object] = lambda candidate: None
+        self._optuna, self._random = _import(), random.Random(seed)
+        self._turn, self._waiting = 0, dict[Candidate, Any]()
+        of = self._optuna.distributions
+        self._distributions = {
+            one.name: of.IntDistribution(0, len(one.values) - 1)
+            if one.ordered
+            else of.CategoricalDistribution(range(len(one.values)))
+            for one in space.parameters
+        }
+        sampler = self._optuna.samplers.TPESampler(seed=seed)
+        self.study = self._optuna.create_study(sampler=sampler)  # in memory: the store has the trials
+        for candidate in starts:
+            self._enqueue(space.point(candidate))
 
     def know(self, found: Mapping[Candidate, Outcome]) -> None:
         """Take over outcomes from records; candidates of another space are left out."""
         for candidate, outcome in found.items():
             point = self.space.point(candidate)
-            if point is not None:
+            if point and self.space.candidate(point) == candidate:
                 self.found[candidate] = outcome
-                self.strategy.tell(point, outcome.seconds)
+                about = {"params": point, "distributions": self._distributions, "value": outcome.seconds}
+                self.study.add_trial(self._optuna.trial.create_trial(**about, state=self._state(outcome)))
 
     def candidates(self, most: int) -> Iterator[Candidate]:
         """Candidates to try, until `most` are found or none is left; each must be told before the next is taken."""
@@ -81,7 +89,7 @@ class Search:
     def tell(self, candidate: Candidate, outcome: Outcome) -> None:
         """The outcome of a candidate that was taken."""
         self.found[candidate] = outcome
-        self.strategy.tell(self._waiting.pop(candidate), outcome.seconds)
+        self.study.tell(self._waiting.pop(candidate), outcome.seconds, self._state(outcome))
 
     @property
     def best(self) -> tuple[Candidate, Outcome] | None:
@@ -89,45 +97,46 @@ class Search:
         final = [(candidate, outcome) for candidate, outcome in self.found.items() if outcome.final]
         return min(final, key=lambda pair: pair[1].seconds or 0.0, default=None)
 
+    @property
+    def importances(self) -> Mapping[str, float]:
+        """Share of each parameter in the variance of the times, by fANOVA; {} where they are too few, or all equal."""
+        times = [outcome.seconds for outcome in self.found.values() if outcome.seconds]
+        if len(times) < LEAST or len(set(times)) == 1:
+            return {}
+        evaluator = self._optuna.importance.FanovaImportanceEvaluator(seed=0)
+        return self._optuna.importance.get_param_importances(self.study, evaluator=evaluator)
+
     def _new(self) -> Candidate | None:
         """A candidate to try; None where all are known or waiting."""
-        while self.starts:
-            if new := self._take(self.starts.pop(0)):
-                return new
         self._turn += 1
-        if self.local and self._turn % TURNS and (new := self._neighbor()):
-            return new
-        for _ in range(REPEATS):
-            if new := self._take(self.strategy.ask()):
-                return new
-        for _ in range(DRAWS):
-            point = self.space.any(self.generator)
-            if self._is_new(self.space.candidate(point)):
-                return self._take(point)
-        last = next(filter(self._is_new, self.space), None)
-        return last and self._choose(last)
-
-    def _neighbor(self) -> Candidate | None:
-        """A new candidate beside the fastest."""
-        beside = self.space.near(self.best[0]) if self.best else []
-        new = [[candidate for candidate in choice if self._is_new(candidate)] for choice in beside]
-        left = [choice for choice in new if choice]  # a knob of many values is not tried more often than one of few
-        return self._choose(self.generator.choice(self.generator.choice(left))) if left else None
-
-    def _is_new(self, candidate: Candidate) -> bool:
-        return candidate not in self.found and candidate not in self._waiting
-
-    def _choose(self, candidate: Candidate) -> Candidate | None:
-        point = self.space.point(candidate)
-        assert point is not None  # a point of this space
-        return self._take(point)
-
-    def _take(self, point: Point) -> Candidate | None:
-        """The candidate of `point` if it is new; of a known one the strategy is told the time."""
-        candidate = self.space.candidate(point)
-        if candidate in self.found:
-            self.strategy.tell(point, self.found[candidate].seconds)
-        elif candidate not in self._waiting:
-            self._waiting[candidate] = point
-            return candidate
+        for draw in range(DRAWS):
+            if draw >= REPEATS:
+                self._enqueue(self.space.any(self._random))
+            elif self._turn % TURNS and self.best:
+                self._enqueue(self.space.beside(self.best[0], self._random))
+            trial = self.study.ask(self._distributions)
+            candidate = self.space.candidate(trial.params)
+            if candidate not in self.found and candidate not in self._waiting:
+                self._waiting[candidate] = trial
+                return candidate
+            self.study.tell(trial, state=self._optuna.trial.TrialState.FAIL)  # the model has it already
         return None
+
+    def _enqueue(self, point: Point | None) -> None:
+        assert point is not None  # a point of this space
+        self.study.enqueue_trial(dict(point))
+
+    def _state(self, outcome: Outcome) -> Any:
+        """Without a time: pruned, which is worse than all that have one."""
+        states = self._optuna.trial.TrialState
+        return states.PRUNED if outcome.seconds is None else states.COMPLETE
+
+
+def _import() -> Any:
+    try:
+        import optuna
+        import sklearn  # noqa: F401  optuna's fANOVA needs its forests
+    except ImportError as error:
+        raise LabError(f"a search needs {error.name}, which is not installed", "pip install -e '.[tune]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna

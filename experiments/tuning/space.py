@@ -1,11 +1,10 @@
 """Space of a search: which variants a stack may have, which values their knobs, and the candidates that are legal."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, combinations, product
-from math import prod
+from itertools import chain, combinations
 from typing import Any
 
 from common.errors import LabError
@@ -72,12 +71,6 @@ class Space:
             ]
         return tuple(one for one in found if len(one.values) > 1)
 
-    @cached_property
-    def size(self) -> int:
-        """Number of candidates."""
-        of = {name: prod(len(one.values) for one in self._knobs(name)) for name in self.variants}
-        return sum(prod(of[name] for name in stack) for stack in self._stacks)
-
     def candidate(self, point: Point) -> Candidate:
         """The candidate of a point. A variant that another one before it excludes, or that lacks one, is left out."""
         chosen: list[str] = []
@@ -89,73 +82,45 @@ class Space:
         return Candidate(tuple(chosen), tuple((knob, value) for knob, value in values if knob))
 
     def point(self, candidate: Candidate) -> Point | None:
-        """The point of a candidate, with the usual value of each knob that it lacks; None for one of another space."""
+        """The point of a candidate, with the usual value of each knob that it lacks; None where it has other values."""
         values, point = dict(candidate.knobs), {}
         for one in self.parameters:
             inside = one.variant in candidate.variants
-            value = (values.get(one.knob) if inside else one.values[one.usual]) if one.knob else inside
+            usual = one.values[one.usual]
+            value = (values.get(one.knob, usual) if inside else usual) if one.knob else inside
             if value not in one.values:
                 return None
             point[one.name] = one.values.index(value)
-        return point if self.candidate(point) == candidate else None
+        return point
 
-    def usual(self, variants: Sequence[str]) -> Point:
-        """The point of a stack with the usual values of all knobs."""
-        return {one.name: one.usual if one.knob else int(one.variant in variants) for one in self.parameters}
+    def beside(self, candidate: Candidate, generator: random.Random) -> Point:
+        """A point beside a candidate: a variant added or removed, or another value of a knob; if ordered, the next one.
 
-    def near(self, candidate: Candidate) -> list[list[Candidate]]:
-        """Neighbors: one variant added or removed, or one knob changed.
-
-        Of an ordered knob the values next to its own.
-
-        An added variant replaces the ones that it excludes, and brings the ones that it needs. It
-        comes with every value of one of its knobs: with the usual one it may not pay.
+        An added variant replaces the ones that it excludes, and brings the ones that it needs. One of its knobs gets
+        any value: with the usual one it may not pay.
         """
-        point = self.point(candidate)
-        found: list[list[Point]] = []
-        assert point is not None  # a point of this space
-        for one in self.parameters:
-            if one.knob is None:
-                found.append(self._toggled(point, candidate, one.variant))
-            elif one.variant in candidate.variants:
-                at, last = point[one.name], len(one.values)
-                others = (at - 1, at + 1) if one.ordered else range(last)
-                found.append([{**point, one.name: other} for other in others if 0 <= other < last])
-        return [[new for new in map(self.candidate, points) if new != candidate] for points in found]
-
-    def _toggled(self, point: Point, candidate: Candidate, variant: str) -> list[Point]:
-        if variant in candidate.variants:
-            return [{**point, variant: 0}]
-        known = self.catalog.variants
-        rivals = [other for other in candidate.variants if self._exclude(other, variant)]
-        added = {**point, **dict.fromkeys(rivals, 0), **dict.fromkeys((*known[variant].requires, variant), 1)}
-        return [added, *({**added, one.name: at} for one in self._knobs(variant) for at in range(len(one.values)))]
-
-    def _exclude(self, one: str, other: str) -> bool:
-        known = self.catalog.variants
-        return other in known[one].excludes or one in known[other].excludes
+        point, known = dict(self.point(candidate) or {}), self.catalog.variants
+        inside = candidate.variants
+        one = generator.choice([each for each in self.parameters if not each.knob or each.variant in inside])
+        if one.knob:
+            at = point[one.name] + generator.choice((-1, 1)) if one.ordered else generator.randrange(len(one.values))
+            return point | {one.name: min(max(at, 0), len(one.values) - 1)}
+        if one.variant in inside:
+            return point | {one.name: 0}
+        for other in inside:
+            if other in known[one.variant].excludes or one.variant in known[other].excludes:
+                point[other] = 0
+        if knobs := self._knobs(one.variant):
+            knob = generator.choice(knobs)
+            point[knob.name] = generator.randrange(len(knob.values))
+        return point | dict.fromkeys((*known[one.variant].requires, one.variant), 1)
 
     def any(self, generator: random.Random) -> Point:
         """A point drawn evenly for each parameter."""
         return {one.name: generator.randrange(len(one.values)) for one in self.parameters}
 
-    def __iter__(self) -> Iterator[Candidate]:
-        for stack in self._stacks:
-            knobs = [one for name in stack for one in self._knobs(name)]
-            for values in product(*(one.values for one in knobs)):
-                chosen = zip(knobs, values, strict=True)
-                yield Candidate(stack, tuple((one.knob, value) for one, value in chosen if one.knob))
-
     def _knobs(self, variant: str) -> list[Parameter]:
         return [one for one in self.parameters if one.knob and one.variant == variant]
-
-    @cached_property
-    def _stacks(self) -> list[tuple[str, ...]]:
-        """All legal stacks. Each is a legal one and one more variant: the variants that this needs come before it."""
-        found: list[tuple[str, ...]] = [self.variants if self.fixed else ()]
-        for name in () if self.fixed else self.variants:
-            found += [(*stack, name) for stack in found if self._legal((*stack, name))]
-        return found
 
     def _legal(self, variants: tuple[str, ...]) -> bool:
         try:

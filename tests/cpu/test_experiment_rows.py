@@ -14,11 +14,8 @@ from common.record.store import Store
 from common.stacks.stack import Stack
 from experiments.__main__ import main
 from experiments.engines.arms import ARMS
-from experiments.estimate import Step
-from experiments.experiment import Experiment
 from experiments.run.steps import LabStack
-from experiments.suite import counts, formats, sass
-from experiments.tables.progress import Quiet
+from experiments.suite import counts, sass
 
 pytestmark = [pytest.mark.cpu, pytest.mark.covers]
 QUALITY = ["experiment=quality", "options.variants=[baseline,vec128,fused_head]", "options.tokens=3"]
@@ -96,21 +93,6 @@ def test_a_text_that_does_not_compile_costs_its_row(module, name, run, monkeypat
     assert "no such type" in record["notes"][-1]
 
 
-def test_a_format_that_does_not_fit_the_model_costs_its_rows(configured, tmp_path, monkeypatch):
-    """As the experiment's own formats, with groups of 128, and rows of 64 weights in model=tiny."""
-    monkeypatch.setattr(formats, "_step", lambda experiment, model, *given: Step(10**6, 0, False, 0))
-    where = ("experiment=formats", "model=tiny", f"results={tmp_path}/r.jsonl")
-    experiment = Experiment(configured(*where), Quiet())
-    result = formats.ask(experiment)
-    assert [row["format"] for row in result.rows] == ["bf16"]
-    assert [text.partition(":128/")[0] for text in experiment.left_out] == ["Left out: int8", "Left out: int4"]
-    assert all("does not divide rows of 64 weights" in text for text in experiment.left_out)
-    experiment = Experiment(configured(*where, "options.formats=[int4:128,int8,bf16]"), Quiet())
-    assert {name for row in formats.ask(experiment).rows for name in row if "against" in name} == {"against int8 %"}
-    with pytest.raises(LabError, match="no format 'int9'"):
-        formats.ask(Experiment(configured(*where, "options.formats=[int9]"), Quiet()))
-
-
 def test_an_interrupted_experiment_goes_on_after_its_last_row(run, monkeypatch):
     called = broken(LabStack, "session", monkeypatch, KeyboardInterrupt(), "fused_head")
     code, records = run(*QUALITY)
@@ -156,20 +138,16 @@ def test_knobs_reach_the_stacks_of_an_experiment(run):
     ("argv", "message"),
     [
         (["ablation", "options.variants=[vec128]", "options.best=vec128"], "prefetch_bytes= has no effect"),
-        (["factorial", "options.variants=[vec128,fused_head]"], "prefetch_bytes= has no effect"),
         (["quality", "options.variants=[vec128]"], "vec128 has no such knob; leave it out; variants that take it: l2_"),
         (["sass", "options.variants=[vec128]"], "prefetch_bytes= has no effect"),
         (["counts", "options.variants=[vec128]"], "prefetch_bytes= has no effect"),
-        (["ratios"], "prefetch_bytes= has no effect"),
         (["roofline"], "prefetch_bytes= has no effect"),
         (["sync_cost"], "prefetch_bytes= has no effect"),
-        (["ratios", "ratio=1:7"], "ratio= is what this experiment varies; give options.ratios=['1:7']"),
     ],
 )
 def test_a_knob_without_effect_is_refused_before_anything_runs(argv, message, run, capsys):
     name, *more = argv
-    knob = [] if "ratio=1:7" in more else ["prefetch_bytes=128"]
-    code, rows = run(f"experiment={name}", "model.positions=256", *more, *knob)
+    code, rows = run(f"experiment={name}", "model.positions=256", *more, "prefetch_bytes=128")
     error = capsys.readouterr().err.splitlines()[-1]
     assert (code, rows) == (2, []), error
     assert message in error

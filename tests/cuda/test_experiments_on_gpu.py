@@ -9,18 +9,16 @@ from sampled import seed_for
 
 from common.record.store import Store
 from experiments.__main__ import main
-from experiments.suite import energy, names, scaling, sync_cost
+from experiments.suite import energy, names, sync_cost
 
 pytestmark = [pytest.mark.cuda, pytest.mark.covers]
-WITHOUT_A_DEVICE = ("counts", "formats", "sass")  # their figures are the same with a GPU
+WITHOUT_A_DEVICE = ("counts", "sass")  # their figures are the same with a GPU
 HEAD = "fused_head rows_per_warp=4"  # a row names the knobs of its stack
 ELSEWHERE = ("tune",)  # test_tune_on_gpu.py
 SHORT = ["timing.rounds=8", "timing.max_rounds=8", "timing.steps=1", "timing.warmup=1", "timing.tokens=1"]
 OPTIONS = {
     "ablation": ["options.variants=[fused_head]", "options.best=fused_head"],
-    "factorial": ["options.variants=[vec128,fused_head]", "options.position=1"],
     "positions": ["variant=fused_head", "options.positions=[1,40]"],
-    "ratios": ["options.ratios=['2:6']", "options.positions=[1]"],
     "roofline": ["options.variants=[fused_head]"],
     "energy": ["variant=fused_head", "options.seconds=2"],
     "sync_cost": [],
@@ -30,7 +28,6 @@ OPTIONS = {
         "options.rivals=['torch','Triton']",
         "options.positions=[1,9]",
     ],
-    "scaling": ["options.models=[tiny,odd]", "options.variants=[fused_head,graph]", "options.tokens=3"],
     "quality": ["options.variants=[fused_head]", "options.tokens=3"],
 }
 
@@ -55,12 +52,10 @@ def ask(gpu, common, store, capsys, monkeypatch) -> Callable[[str], list[dict[st
         monkeypatch.setattr(energy, "AVERAGE", 0.1)
         monkeypatch.setattr(energy, "SETTLE", 0.15)
         monkeypatch.setattr(sync_cost, "REPEATS", 2)
-        monkeypatch.setattr(scaling, "apart", lambda limit, work, *given: work(*given))  # Triton, which finds no GPU
         monkeypatch.setitem(OPTIONS, "energy", ["variant=fused_head", "options.seconds=0.5"])
 
     def ask_(name: str) -> list[dict[str, Any]]:
-        shape = "model.positions=64" if name == "scaling" else "model=tiny"
-        assert main([f"experiment={name}", shape, *common, *OPTIONS[name]]) == 0, capsys.readouterr().err
+        assert main([f"experiment={name}", "model=tiny", *common, *OPTIONS[name]]) == 0, capsys.readouterr().err
         record = [row for row in Store(store).records() if row["kind"] == name][-1]
         assert record["basis"] == "measured"
         return record["table"]
@@ -84,24 +79,10 @@ def test_ablation_has_an_effect_for_every_variant_that_was_asked(ask, gpu):
         assert table[HEAD]["verdict"] == "FASTER"
 
 
-def test_factorial_attributes_the_whole_saving(ask):
-    rows = ask("factorial")
-    times = {row["variants"]: row["us"] for row in rows if row["kind"] == "subset"}
-    assert set(times) == {"baseline", "vec128", "fused_head", "vec128 + fused_head"}
-    shares = sum(row["us"] for row in rows if row["kind"] == "share")
-    assert shares == pytest.approx(times["baseline"] - times["vec128 + fused_head"])
-
-
 def test_positions_has_a_row_for_each_position(ask):
     rows = ask("positions")
     assert [row["position"] for row in rows] == [1, 40]
     assert all(row["fused_head us"] > 0 for row in rows)
-
-
-def test_ratios(ask):
-    (row,) = ask("ratios")
-    assert row["producers:consumers"] == "2:6"
-    assert row["tok/s at 1"] > 0
 
 
 def bulk(rows: list[dict[str, Any]]) -> list[int]:
@@ -112,7 +93,7 @@ def bulk(rows: list[dict[str, Any]]) -> list[int]:
 def test_roofline_has_probes_and_variants_below_the_best_read_and_counts_nothing(ask, store):
     rows = ask("roofline")
     assert "count" not in {row["kind"] for row in Store(store).records()}
-    assert len([row for row in rows if row["kind"] == "probe"]) == 3
+    assert len([row for row in rows if row["kind"] == "probe"]) == 2
     windows = [row for row in rows if row["kind"] == "window"]
     assert [row["KB under way"] for row in windows] == [4, 8, 16, 32, 48, *bulk(windows)]
     assert all(row["GB/s"] > 0 and row["slowest SM %"] <= 100 for row in windows)
@@ -147,16 +128,6 @@ def test_rivals_lose_their_own_row_only(ask, gpu):
         assert rows["torch"]["state"] == rows["Triton"]["state"] == "ran"
     else:
         assert rows["Triton"]["state"].startswith("not run: Triton needs torch for CUDA to reach the GPU; ")
-
-
-def test_scaling_has_a_row_for_each_model(ask, gpu):
-    rows = ask("scaling")
-    assert [row["model"] for row in rows] == ["tiny", "odd"]
-    for row in rows:
-        rates = row["fused_head tok/s"], row["graph tok/s"]
-        assert row["faster than graph %"] == pytest.approx(100 * (rates[0] / rates[1] - 1))
-        assert 0 < row["fused_head % of the read floor"] < 100
-        assert ("Triton tok/s" in row) == (gpu == "real")
 
 
 def test_quality_is_close_to_transformers(ask):

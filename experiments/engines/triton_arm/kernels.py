@@ -3,8 +3,7 @@
 """Triton kernels of one decode step, one for each fused group of stages. Import it by `steps.kernels` only.
 
 Sums are fp32. Operands in bf16 are read and written as their 16-bit words: widening is a shift, and rounding to the
-nearest, ties to even, is integer arithmetic, so that interpreted and compiled kernels round alike (the interpreter of
-Triton 3.7 rounds ties up, and loses the carry into the exponent).
+nearest, ties to even, is integer arithmetic.
 Every kernel reads token and position from the state words, so that a CUDA graph replays a step at any position.
 Pointers are to a tensor's first element. Sizes in capitals are compile-time constants: ROWS, BLOCK and POSITIONS are
 powers of two and belong to the kernels, the others to the model.
@@ -29,24 +28,6 @@ def rounded(values):
 
 
 @triton.jit
-def total(x, axis: tl.constexpr):
-    """The sum of x over `axis`: `tl.sum`, but also interpreted where another package has imported Triton before."""
-    return tl.reduce(x, axis, tl.standard._sum_combine)
-
-
-@triton.jit
-def largest(x):
-    """The largest element of a vector."""
-    return tl.reduce(x, 0, tl.standard._elementwise_max)
-
-
-@triton.jit
-def least(x):
-    """The smallest element of a vector."""
-    return tl.reduce(x, 0, tl.standard._elementwise_min)
-
-
-@triton.jit
 def scale_of(x, COLUMNS: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr):
     """The factor 1 / sqrt(mean(x^2) + eps) of an RMSNorm of x: fp32, [COLUMNS]."""
     squares = tl.full((BLOCK,), 0.0, tl.float32)
@@ -54,7 +35,7 @@ def scale_of(x, COLUMNS: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr):
         at = start + tl.arange(0, BLOCK)
         part = tl.load(x + at, mask=at < COLUMNS, other=0.0)
         squares += part * part
-    return 1.0 / tl.sqrt(total(squares, 0) / COLUMNS + EPS)
+    return 1.0 / tl.sqrt(tl.sum(squares, 0) / COLUMNS + EPS)
 
 
 @triton.jit
@@ -115,7 +96,7 @@ def norm_matvec(
         at = start + tl.arange(0, BLOCK)
         values = normed_at(x, norm, normed, scale, at, COLUMNS)
         sums += block_of(matrix, rows, at, COUNT, COLUMNS) * values[None, :]
-    result = total(sums, 1)
+    result = tl.sum(sums, 1)
     if BIAS:
         result += widened(tl.load(bias + rows, mask=rows < COUNT, other=0))
     tl.store(out + rows, result, mask=rows < COUNT)
@@ -136,8 +117,8 @@ def norm_gate_up(
         values = normed_at(x, norm, normed, scale, at, COLUMNS)
         gates += block_of(gate, rows, at, COUNT, COLUMNS) * values[None, :]
         ups += block_of(up, rows, at, COUNT, COLUMNS) * values[None, :]
-    gated = total(gates, 1)
-    tl.store(out + rows, gated / (1.0 + tl.exp(-gated)) * total(ups, 1), mask=rows < COUNT)
+    gated = tl.sum(gates, 1)
+    tl.store(out + rows, gated / (1.0 + tl.exp(-gated)) * tl.sum(ups, 1), mask=rows < COUNT)
 
 
 @triton.jit
@@ -153,7 +134,7 @@ def matvec_residual(
         values = tl.load(x + at, mask=at < COLUMNS, other=0.0)
         sums += block_of(matrix, rows, at, COUNT, COLUMNS) * values[None, :]
     before = tl.load(residual + rows, mask=rows < COUNT, other=0.0)
-    tl.store(out + rows, before + total(sums, 1), mask=rows < COUNT)
+    tl.store(out + rows, before + tl.sum(sums, 1), mask=rows < COUNT)
 
 
 @triton.jit
@@ -181,7 +162,7 @@ def qk_norm_rope(
     one = first
     two = second
     if NORM:
-        scale = 1.0 / tl.sqrt(total(first * first + second * second, 1) / (2 * HALF) + EPS)
+        scale = 1.0 / tl.sqrt(tl.sum(first * first + second * second, 1) / (2 * HALF) + EPS)
         left = tl.load(q_norm + pair, mask=of_query, other=0) + tl.load(k_norm + pair, mask=of_key, other=0)
         right = tl.load(q_norm + HALF + pair, mask=of_query, other=0)
         right += tl.load(k_norm + HALF + pair, mask=of_key, other=0)
@@ -223,13 +204,13 @@ def attention(
         place = at.to(tl.int64)[:, None] * DIM + dim[None, :]
         inside = (at <= position)[:, None] & (dim < DIM)[None, :]
         k = widened(tl.load(keys + place, mask=inside, other=0))
-        scores = tl.where(at <= position, total(k * q[None, :], 1) * SCALE, float("-inf"))
-        above = tl.maximum(most, largest(scores))
+        scores = tl.where(at <= position, tl.sum(k * q[None, :], 1) * SCALE, float("-inf"))
+        above = tl.maximum(most, tl.max(scores, 0))
         shares = tl.exp(scores - above)
         kept = tl.exp(most - above)
         v = widened(tl.load(values + place, mask=inside, other=0))
-        summed = summed * kept + total(shares, 0)
-        mixed = mixed * kept + total(shares[:, None] * v, 0)
+        summed = summed * kept + tl.sum(shares, 0)
+        mixed = mixed * kept + tl.sum(shares[:, None] * v, 0)
         most = above
     tl.store(out + head * DIM + dim, mixed / summed, mask=dim < DIM)
 
@@ -254,7 +235,7 @@ def argmax(
         values = tl.load(logits + at, mask=at < VOCAB, other=float("-inf"))
         chosen = tl.where(values > best, at, chosen)
         best = tl.maximum(best, values)
-    token = least(tl.where(best == largest(best), chosen, VOCAB - 1))
+    token = tl.min(tl.where(best == tl.max(best, 0), chosen, VOCAB - 1), 0)
     tl.store(state + TOKEN, token)
     tl.store(state + IDS + position, token, mask=position >= given)
     tl.store(state + POSITION, position)

@@ -13,7 +13,7 @@ from common.devices.unwritten import NOT_WRITTEN, fill, fill_scratch
 from common.errors import Crashed, LabError
 from common.model.layout import Layout
 from experiments.engines.triton_arm.ptx import PtxStep, Target
-from experiments.engines.triton_arm.steps import COMPILED, INTERPRETED, Buffers, Tiles, TritonStep
+from experiments.engines.triton_arm.steps import TILES, Buffers, Tiles, TritonStep
 
 MARGIN = 4096  # bytes on each side of a buffer that is written; their content must stay
 
@@ -21,36 +21,26 @@ MARGIN = 4096  # bytes on each side of a buffer that is written; their content m
 class TritonSession(Session):
     """The Triton kernels, `kernels`, and their buffers; see common.devices.protocol.Session.
 
-    weights: flat bf16, [layout.weights_size], on the CPU. device: "cpu", where the kernels are interpreted, or "cuda",
-    where a CUDA graph replays a step. tiles: sizes; None: those of the device. target: on the "cpu", compile for this
-    GPU and execute the PTX in place of interpreting. Raises LabError as TritonStep and PtxStep.
+    weights: flat bf16, [layout.weights_size], on the CPU. target: the GPU that the kernels are compiled for, whose PTX
+    is executed; None: this machine's, where a CUDA graph replays a step. Raises LabError as TritonStep and PtxStep.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        weights: Tensor,
-        device: str = "cpu",
-        tiles: Tiles | None = None,
-        target: Target | None = None,
-    ) -> None:
-        self.layout, on_gpu = layout, device == "cuda"
+    def __init__(self, layout: Layout, weights: Tensor, target: Target | None, tiles: Tiles = TILES) -> None:
+        self.layout, device = layout, "cpu" if target else "cuda"
         self.blocks = 1  # no meaning: each kernel has a grid of its own
-        tiles = tiles or (COMPILED if on_gpu or target else INTERPRETED)
         there = weights.to(device)
         slots = {tensor: layout.weight(*tensor) for tensor in layout.tensors()}
         parts = {tensor: slot.of(there) for tensor, slot in slots.items()}
-        if not on_gpu:  # the interpreter copies the whole memory of a tensor for each launch: let each have its own
+        if target:  # memory of its own, so that an access beside it is found
             parts = {tensor: part.clone() for tensor, part in parts.items()}
         make = partial(_Guarded, device=device)
         self._cache, self._scratch = make(layout.cache.size, torch.bfloat16), make(layout.scratch_size, torch.float32)
         self._state = make(layout.state_size, torch.int32)
         cache = self._cache.tensor.view(layout.cache.shape)
-        self.cache = _on_gpu(cache) if on_gpu else KvCache(cache.view(torch.int16).numpy())
+        self.cache = KvCache(cache.view(torch.int16).numpy()) if target else _on_gpu(cache)
         self._state.tensor.zero_()
-        buffers, interpreted = Buffers(parts, cache, self._scratch.tensor, self._state.tensor), not (on_gpu or target)
-        step = self.kernels = TritonStep(layout, buffers, tiles, interpreted)
-        self._step: Callable[[], None] = PtxStep(step, target) if target else _captured(step) if on_gpu else step
+        step = self.kernels = TritonStep(layout, Buffers(parts, cache, self._scratch.tensor, self._state.tensor), tiles)
+        self._step: Callable[[], None] = PtxStep(step, target) if target else _captured(step)
 
     def resume(self, state: Tensor, unwritten: float = NOT_WRITTEN) -> None:
         fresh = torch.empty(self.layout.scratch_size)

@@ -1,9 +1,7 @@
 """Launches of the Triton kernels of one step, over the buffers that `common.model.layout` lays out."""
 
 import importlib
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -15,8 +13,6 @@ from torch import Tensor
 from common.errors import LabError
 from common.model.layout import Layout
 from common.validate.reference import rope_table
-
-INTERPRET = "TRITON_INTERPRET"  # Triton reads it where a kernel is defined
 
 
 @dataclass(frozen=True)
@@ -34,31 +30,15 @@ class Tiles:
     heads: int
 
 
-COMPILED = Tiles(4, 16, 1024, 64, 8192, 1)
-INTERPRETED = Tiles(256, 256, 1024, 256, 8192, 8)  # a program costs milliseconds, whatever its size
+TILES = Tiles(4, 16, 1024, 64, 8192, 1)
 
 
-def kernels(interpreted: bool) -> ModuleType:
-    """The module of kernels, interpreted or compiled; in one process it is always the same.
-
-    Raises LabError where Triton is missing, and if this process has the other kind.
-    """
-    before = os.environ.get(INTERPRET)
-    os.environ[INTERPRET] = str(int(interpreted))
+def kernels() -> ModuleType:
+    """The module of kernels. Raises LabError where Triton is missing."""
     try:
-        module = importlib.import_module("experiments.engines.triton_arm.kernels")
-        with suppress(ImportError):  # the first launch would import it, and it reads the variable, too
-            importlib.import_module("triton.experimental.gluon")
+        return importlib.import_module("experiments.engines.triton_arm.kernels")
     except ImportError as error:
         raise LabError(f"triton does not import: {error}", "pip install -e '.[triton]'") from None
-    finally:
-        del os.environ[INTERPRET]
-        if before is not None:
-            os.environ[INTERPRET] = before
-    if (type(module.embed).__name__ == "InterpretedFunction") != interpreted:
-        kind = "interpreted" if not interpreted else "compiled"
-        raise LabError(f"this process has {kind} Triton kernels", "give the command again without the other device")
-    return module
 
 
 @dataclass(frozen=True)
@@ -93,13 +73,13 @@ class TritonStep:
     launches: in their order; they write every tap. Raises LabError for formats below bf16, and as `kernels` does.
     """
 
-    def __init__(self, layout: Layout, buffers: Buffers, tiles: Tiles, interpreted: bool) -> None:
+    def __init__(self, layout: Layout, buffers: Buffers, tiles: Tiles) -> None:
         if layout.scaled:
             raise LabError(
                 f"the Triton kernels read bf16, not model {layout.model.name}", "leave format= and kv_format= out"
             )
         self.layout, self.buffers, self.tiles = layout, buffers, tiles
-        self.kernels = kernels(interpreted)
+        self.kernels = kernels()
         table = rope_table(layout.model, torch.arange(layout.model.positions)[:, None], torch.float32)
         self.angles = torch.cat((*table,), 1).to(buffers.state.device)
         self.launches = self._launches()

@@ -24,13 +24,6 @@ def read_bulk(data: np.ndarray, count: int, passes: int, result: np.ndarray) -> 
     return _read(data, 2048 * count, passes, result, "read_bulk", 0.95)
 
 
-def copy_all(source: np.ndarray, target: np.ndarray, count: int, passes: int) -> float:
-    """`count` 128-bit words from one buffer to another, as often as `passes`."""
-    target[: 4 * count] = _whole(source, 4 * count, "copy_all")
-    _whole(target, 4 * count, "copy_all")
-    return cost.probed(passes * 32 * count, 0.85)
-
-
 def exchange_plain(mail: np.ndarray, rounds: int, data: np.ndarray, count: int, *given: Any) -> float:
     """Exchanges beside four 16-byte loads of each of `loaders` threads."""
     most, loaders, loaded, clocks = given
@@ -56,7 +49,7 @@ def hold(nanoseconds: int) -> float:
     return cost.LAUNCH + 1e-9 * nanoseconds
 
 
-KERNELS = (number_all, read_all, read_bulk, copy_all, exchange_plain, exchange_bulk, counted_adds, hold)
+KERNELS = (number_all, read_all, read_bulk, exchange_plain, exchange_bulk, counted_adds, hold)
 PROBES: dict[str, Callable[..., float]] = {probe.__name__: probe for probe in KERNELS}
 
 

@@ -147,12 +147,9 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
 # Options of experiments that would leave an empty or a wrong table.
 OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "ablation": {"variants": ("[nope]", "vec128", "[3]"), "position": ("-1", "x"), "gpu": ("nope",), "best": ("nope",)},
-    "factorial": {"variants": ("[]", "[vec128,vec128]", "[nope]", "[cp_async,warp_split]")},
     "positions": {"positions": ("[99999]", "[]", "[-1]", "x"), "gpu": ("nope",)},
-    "ratios": {"ratios": ("[]", "[8:0]", "[1:1]", "x"), "positions": ("[99999]", "[-1]")},
     "counts": {"variants": ("[nope]", "x")},
     "sass": {"variants": ("[nope]",)},
-    "formats": {"formats": ("[nope]",), "gpu": ("nope", "a100"), "position": ("-1",)},
     "roofline": {"gpu": ("nope",), "position": ("-1", "x")},
     "rivals": {
         "rivals": ("[nope]", "x"),
@@ -161,10 +158,9 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "positions": ("[0]", "[]", "x", "[99999]"),
         "servers": ("[nope]", "x", "['http://']", "[ftp://a/v1]"),
     },
-    "scaling": {"models": ("[nope]", "[]"), "variants": ("[nope]", "[graph]"), "position": ("x",)},
     "quality": {"ids": ("[1]", "[-1]", "[99999999]"), "tokens": ("1", "x"), "variants": ("[nope]",)},
     "sync_cost": {"cpu_blocks": ("0", "x", "100000")},
-    "tune": {"stack": ("nope", "baseline"), "variants": ("[nope]", "x"), "strategy": ("nope",), "trials": ("0", "x")},
+    "tune": {"stack": ("nope", "baseline"), "variants": ("[nope]", "x"), "trials": ("0", "x")},
     "nope": {"position": ("1",)},
 }
 FLAGS = (("--no-such-flag",), ("--cfg",), ("--cfg", "nope"), ("--config-name",), ("-x",), ("variant",), ("=3",), ("+",))
@@ -202,8 +198,7 @@ def options(rng: random.Random, fixed: Sequence[str]) -> Iterator[Case]:
         experiment = rng.choice(sorted(OPTIONS))
         key = rng.choice(sorted(OPTIONS[experiment]))
         value = rng.choice(OPTIONS[experiment][key])
-        model = [] if experiment == "scaling" else ["model=tiny"]  # it has models of its own
-        rest = [f"experiment={experiment}", *model]
+        rest = [f"experiment={experiment}", "model=tiny"]
         yield _case("experiments", f"options.{key}", value, rest, [word for word in fixed if "timing" not in word])
 
 
