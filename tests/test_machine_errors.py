@@ -11,7 +11,7 @@ import pytest
 
 from common.cache.files import again, cached
 from common.config.cli import run_task
-from common.devices.gxx import Compiler
+from common.devices import gxx
 from common.devices.ptx import device as ptx
 from common.errors import CompileError, LabError, OutOfMemory
 from common.errors.machine import MachineError, Vanished, system_errors
@@ -31,15 +31,13 @@ SYMBOL = "/usr/bin/ld: x.o: undefined reference to `harm'\ncollect2: error: ld r
 
 @pytest.fixture
 def compiler(tmp_path, monkeypatch):
-    """compiler(script): a Compiler with a shell script as g++, and a cache of its own."""
+    """compiler(script): make a shell script g++."""
 
-    def made(script: str) -> Compiler:
-        (tmp_path / "bin").mkdir(exist_ok=True)
-        tool = tmp_path / "bin" / "g++"
+    def made(script: str) -> None:
+        tool = tmp_path / "g++"
         tool.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "g++ 0" && exit\n{script}\n')
         tool.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
-        return Compiler(tmp_path / "cache")
 
     return made
 
@@ -65,16 +63,18 @@ def compiler(tmp_path, monkeypatch):
     ],
 )
 def test_the_compiler_fails_for_a_text_or_for_the_machine(compiler, said, kind, cause):
+    compiler(f"cat >&2 <<'END'\n{said}\nEND\nexit 1")
     with pytest.raises(LabError) as found:
-        compiler(f"cat >&2 <<'END'\n{said}\nEND\nexit 1").run(["kernel.cpp"])
+        gxx.run(["kernel.cpp"])
     assert type(found.value) is kind
     assert cause in found.value.cause
     assert "collect2: error" not in str(found.value)
 
 
 def test_a_compiler_that_a_signal_ends_says_nothing_of_the_text(compiler):
+    compiler("kill -KILL $$")
     with pytest.raises(MachineError, match=f"g\\+\\+ was ended by signal {signal.SIGKILL:d}; "):
-        compiler("kill -KILL $$").run(["kernel.cpp"])
+        gxx.run(["kernel.cpp"])
 
 
 @pytest.mark.cpu
@@ -82,7 +82,7 @@ def test_messages_of_the_compiler_are_read_in_any_language(tmp_path, monkeypatch
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     missing = tmp_path / "gone.o"
     with pytest.raises(Vanished, match=f"cannot (find|open) {missing}: No such file or directory"):
-        Compiler(tmp_path).link([missing], ".so")
+        gxx.run(["-shared", str(missing)])
 
 
 def test_a_cache_that_is_cleared_while_it_is_written_is_written_once_more(tmp_path, monkeypatch, caplog):

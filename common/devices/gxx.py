@@ -1,4 +1,4 @@
-"""g++ for the machine of the PTX device, with a cache of objects and libraries."""
+"""g++ for the machine of the PTX device."""
 
 import hashlib
 import os
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -16,62 +17,31 @@ from common.cache.files import intact, making, writing
 from common.errors import CompileError, LabError
 from common.errors.machine import of_output, of_system
 
+GROUPS = min(4, os.cpu_count() or 1)  # groups of units, each compiled as one: shared headers take as long as a unit
 
-class Compiler:
-    """g++ with the folder `cache`. All methods raise LabError without g++, CompileError with the whole output, and
-    MachineError for failures that are not the text's.
 
-    cross: prefix of the compiler's name for another processor than this machine's, such as `aarch64-linux-gnu-`.
-    """
+def built(target: Path, units: Sequence[Path], flags: Sequence[str], linking: Sequence[str], cross: str = "") -> Path:
+    """`target`, compiled and linked of `units` unless it is there and undamaged. Raises what `run` does."""
+    with making(target) as waited:
+        if not (waited and intact(target)):
+            with temporary() as folder, ThreadPoolExecutor(GROUPS) as pool:
 
-    def __init__(self, cache: Path, cross: str = "") -> None:
-        self.cache, self._cross = Path(cache).absolute(), cross
+                def compiled(number: int) -> str:
+                    whole = Path(folder) / f"{number}.cpp"
+                    whole.write_text("".join(f'#include "{unit}"\n' for unit in units[number::GROUPS]))
+                    run([*flags, "-c", str(whole), "-o", f"{whole}.o"], cross)
+                    return f"{whole}.o"
 
-    def version(self) -> str:
-        """First line of `g++ --version`."""
-        return _version(_gxx(self._cross))
-
-    def link(self, objects: list[Path], suffix: str, *flags: str) -> Path:
-        """A shared library (suffix `.so`) or an executable (suffix `.exe`) of `objects`."""
-        target = self.cache / f"{sha(*(path.name for path in objects), *flags)}{suffix}"
-        shared = ("-shared",) if suffix == ".so" else ()
-        linker = () if self._cross else _linker()
-        return self.compiled(target, [*shared, *linker, "-pthread", *flags, *map(str, objects)])
-
-    def run(self, arguments: Sequence[str], folder: str = ".") -> None:
-        """Run g++ with `arguments` in `folder`."""
-        _run([_gxx(self._cross), *arguments], folder)
-
-    def compiled(self, target: Path, arguments: list[str], folder: str = ".") -> Path:
-        """`target`, compiled by g++ with `arguments` in `folder` unless the cache has it undamaged."""
-        if intact(target):
-            return target
-        with making(target) as waited:
-            if not (waited and intact(target)):
+                objects = list(pool.map(compiled, range(GROUPS)))
                 with writing(target) as part:
-                    self.run([*arguments, "-o", str(part)], folder)
-        return target
-
-
-def _gxx(cross: str = "") -> str:
-    path = shutil.which(f"{cross}g++")
-    if not path:
-        raise LabError(
-            f"kernels on the CPU need {cross}g++, which is not installed",
-            "install it (Debian: apt install g++), or use device=cuda",
-        )
-    return path
+                    run([*linking, "-pthread", *objects, "-o", str(part)], cross)
+    return target
 
 
 @cache
-def _linker() -> tuple[str, ...]:
-    """gold, where it is installed: it takes a third of the time."""
-    return ("-fuse-ld=gold",) if shutil.which("ld.gold") else ()
-
-
-@cache
-def _version(gxx: str) -> str:
-    return _run([gxx, "--version"]).stdout.splitlines()[0]
+def version(cross: str = "") -> str:
+    """First line of `g++ --version`. Raises LabError without g++."""
+    return run(["--version"], cross).splitlines()[0]
 
 
 @cache
@@ -98,11 +68,21 @@ def temporary() -> Iterator[str]:
         raise of_system(error, "the text for g++ cannot be written") from error
 
 
-def _run(command: list[str], folder: str = ".") -> subprocess.CompletedProcess[str]:
-    """Run g++ with messages in English. Raises CompileError, and MachineError where the text is not at fault."""
-    environment = os.environ | {"LC_ALL": "C"}
+def run(arguments: Sequence[str], cross: str = "") -> str:
+    """Output of g++, with messages in English.
+
+    cross: prefix of the compiler's name for another processor than this machine's, such as `aarch64-linux-gnu-`.
+    Raises LabError without g++, CompileError with the whole output, and MachineError where the text is not at fault.
+    """
+    gxx = shutil.which(f"{cross}g++")
+    if not gxx:
+        raise LabError(
+            f"kernels on the CPU need {cross}g++, which is not installed",
+            "install it (Debian: apt install g++), or use device=cuda",
+        )
+    command, environment = [gxx, *arguments], os.environ | {"LC_ALL": "C"}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=folder, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment)
     except OSError as error:
         raise of_system(error, "g++ cannot be started") from error
     if done.returncode:
@@ -112,4 +92,4 @@ def _run(command: list[str], folder: str = ".") -> subprocess.CompletedProcess[s
         first = next((line for line in lines if "error" in line), next(iter(lines), done.stderr.strip()))
         first = first.replace(f"{ROOT}/", "")
         raise CompileError(f"g++ failed: {first}", "add debug=true for the whole output of the compiler", done.stderr)
-    return done
+    return done.stdout

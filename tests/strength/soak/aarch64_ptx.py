@@ -11,7 +11,7 @@ import weakref
 from pathlib import Path
 from typing import Any, ClassVar
 
-from common.devices.gxx import Compiler, sha, temporary
+from common.devices.gxx import built, sha, temporary, version
 from common.devices.ptx.device import PtxDevice
 from common.devices.ptx.executable import Executable
 from common.devices.ptx.library import FLAGS, SOURCES, library
@@ -87,12 +87,7 @@ class EmulatedPtxDevice(PtxDevice):
     def __init__(self, cache: Path, *settings: Any, **more: Any) -> None:
         super().__init__(cache, *settings, **more)
         flags = [flag for flag in FLAGS if flag not in FOREIGN]
-        units = "".join(f'#include "{unit}"\n' for unit in (*sorted(SOURCES.glob("*.cpp")), RUNNER))
         texts = (file.read_text() for file in (*sorted(SOURCES.iterdir()), RUNNER))
-        compiler = Compiler(cache, CROSS)
-        with temporary() as folder:
-            whole = Path(folder) / "machine.cpp"
-            whole.write_text(units)
-            target = compiler.cache / f"{sha(compiler.version(), *flags, *texts)}.exe"
-            runner = compiler.compiled(target, [*flags, f"-I{SOURCES}", "-pthread", str(whole)])
+        target = Path(cache).absolute() / f"{sha(version(CROSS), *flags, *texts)}.exe"
+        runner = built(target, [*sorted(SOURCES.glob("*.cpp")), RUNNER], [*flags, f"-I{SOURCES}"], [], CROSS)
         self._machine = EmulatedMachine(library(cache), runner)
