@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 from common.compile.nvrtc import ARCHS, compile_ptx, including
-from common.devices.ptx.program import PtxKernel, PtxProgram
 from common.devices.ptx.text import Kernel, Module, demangled
 from common.errors import CompileError, LabError, known
 from experiments.ptx.launch_file import Settings
@@ -13,9 +12,6 @@ from experiments.ptx.launch_file import Settings
 STANDARDS = ("11", "14", "17", "20")
 ARCH = "sm_90"  # for which a .cu is compiled unless a launch says another
 HOST_CODE = re.compile(r"<<<|\bmain\s*\(|\bcuda(?:Malloc|Memcpy|DeviceSynchronize)\b|\bstd::(?:vector|cout|string)\b")
-_CALL = re.compile(r"(?:@!?\S+\s+)?call[.\w]*\s+(?:\([^)]*\)\s*,\s*)?([\w$]+)")
-EXECUTED = ("vprintf", "__assertfail")  # calls that the executor knows
-SLOW_PATHS = {"__internal_trig_reduction_slowpathd": "sin, cos or tan of a double"}
 
 
 def ptx_of(one: Settings) -> str:
@@ -57,20 +53,3 @@ def kernel_of(module: Module, name: str | None, file: Path) -> Kernel:
         return kernels[found[0]]
     cause = f"{file.name} has {len(found) or 'no'} kernels" + (f" named {name}" if name else "")
     raise LabError(cause, f"give kernel=NAME: {', '.join(found or kernels) or 'of a file with a kernel'}")
-
-
-def decoded(program: PtxProgram, kernel: Kernel) -> PtxKernel:
-    """The kernel for the executor. Raises CompileError; a call is named as such, with its function."""
-    try:
-        return program.kernel(kernel.name)
-    except CompileError:
-        for one in kernel.body:
-            called = _CALL.match(one.text) if one.kind == "instruction" else None
-            if called and called[1] not in EXECUTED:
-                function = SLOW_PATHS.get(called[1], demangled(called[1]))
-                raise CompileError(
-                    f"{one.line}: {function} is a call of the function {called[1]}, which NVRTC has not inlined, and "
-                    "calls are not executed",
-                    "make it __forceinline__; in place of a function of double give one of float, or your own",
-                ) from None
-        raise

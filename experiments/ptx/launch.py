@@ -17,7 +17,7 @@ from common.devices.ptx.report import with_lines
 from common.errors import LabError
 from experiments.ptx.arguments import given
 from experiments.ptx.elements import half_of_memory
-from experiments.ptx.kernels import decoded, kernel_of, ptx_of
+from experiments.ptx.kernels import kernel_of, ptx_of
 from experiments.ptx.launch_file import Settings
 from experiments.ptx.shown import Result
 
@@ -36,7 +36,7 @@ def launched(machine: Machine, one: Settings, out: Path | None) -> Result:
     program = PtxProgram(machine, ptx_of(one), os.path.relpath(one.file))
     parsed = kernel_of(program.module, one.kernel, one.file)
     parameters = passed.placed(parsed)
-    kernel = decoded(program, parsed)
+    kernel = program.kernel(parsed.name)
     _check_memory(kernel, blocks, threads, one.shared)
     buffers = [Buffer(each.name, each.bits.ctypes.data, each.bits.nbytes) for each in passed.arrays]
     options = Options(one.seed, True, one.races, one.timeout_s, counts=True)

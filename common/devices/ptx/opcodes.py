@@ -4,8 +4,8 @@ from common.devices.ptx.accesses import atom, cp, cvta, fence, ld, mbarrier, pre
 from common.devices.ptx.arithmetic import Rule, approximate, cvt, lop3, mov, plain, selp, setp
 from common.devices.ptx.decode import Decoder
 from common.devices.ptx.matrices import ldmatrix, mma, stmatrix, wmma
-from common.devices.ptx.rows import ABSENT, REMEDY, Instruction, listed, unknown
-from common.devices.ptx.text import wrong
+from common.devices.ptx.rows import ABSENT, Instruction, listed, unknown
+from common.devices.ptx.text import demangled, wrong
 
 
 def decode_instruction(d: Decoder, one: Instruction) -> None:
@@ -73,6 +73,9 @@ def _bra(d: Decoder, one: Instruction) -> None:
     d.jump("bra", label)
 
 
+SLOW_PATHS = {"__internal_trig_reduction_slowpathd": "sin, cos or tan of a double"}
+
+
 def _call(d: Decoder, one: Instruction) -> None:
     """printf is left out; a failed assertion is a trap with its text."""
     named = [each for each in one.operands if not each.startswith("(")]
@@ -80,7 +83,12 @@ def _call(d: Decoder, one: Instruction) -> None:
         return d.emit("nop")
     if named == ["__assertfail"]:
         return d.emit("trap.assert", a=d.passed[listed(one.operands[-1].strip("()"))[0]])
-    raise wrong(one.line, f"{one.name} {named[0]}: calls of functions are not executed", REMEDY)
+    function = SLOW_PATHS.get(named[0], demangled(named[0]))
+    raise wrong(
+        one.line,
+        f"{function} is a call of the function {named[0]}, which was not inlined: calls of functions are not executed",
+        "make it __forceinline__; in place of a function of double give one of float, or your own",
+    )
 
 
 def _createpolicy(d: Decoder, one: Instruction) -> None:
