@@ -23,10 +23,10 @@ BY_EXECUTOR = {"aborts": "os.abort()", "eats_memory": "[bytearray(1 << 26) for _
 EXECUTOR = """
 
 class {name}(PtxDevice.sessions):
-    def _launch_all(self, these):
+    def _run_launches(self, these):
         if self._source.name == "{name}":
             {harm}
-        super()._launch_all(these)
+        super()._run_launches(these)
 
 PtxDevice.sessions = {name}
 """

@@ -12,8 +12,6 @@ from changed import changed
 from common import ROOT
 from common.cache import folder
 from common.compile import nvrtc, sass
-from common.devices import gxx as compiler
-from common.devices.gxx import Compiler
 from common.devices.ptx import library
 from common.model import weights
 from common.model.shapes import Model
@@ -119,22 +117,9 @@ def test_each_input_of_a_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(files(tmp_path / "listings")) == len(folder.files(tmp_path)) == 4
 
 
-@pytest.fixture
-def gxx(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """A compiler that makes a file of any text; its version is that in the result."""
-    version = {"now": "g++ 1"}
-    monkeypatch.setattr(Compiler, "version", lambda self: version["now"])
-    monkeypatch.setattr(Compiler, "run", lambda self, arguments, folder=".": Path(arguments[-1]).write_text("made"))
-    monkeypatch.setattr(compiler, "_linker", lambda: ())
-    return version
-
-
-def test_each_input_of_a_library(gxx: Any, tmp_path: Path) -> None:
-    one = Compiler(tmp_path / "cache")
-    assert one.link([tmp_path / "a.o"]) != one.link([tmp_path / "b.o"])
-
-
-def test_each_source_of_the_machine(gxx: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_source_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "built", lambda target, *given: target)
+    monkeypatch.setattr(library, "version", lambda: "g++ 1")
     sources = shutil.copytree(library.SOURCES, tmp_path / "machine")
     monkeypatch.setattr(library, "SOURCES", sources)
     made = [library.library(tmp_path / "cache")] * 2
@@ -145,6 +130,6 @@ def test_each_source_of_the_machine(gxx: Any, tmp_path: Path, monkeypatch: pytes
     made.append(library.library(tmp_path / "cache"))
     monkeypatch.setattr(library, "cpu", lambda: "another")
     made.append(library.library(tmp_path / "cache"))
-    gxx["now"] = "g++ 2"
+    monkeypatch.setattr(library, "version", lambda: "g++ 2")
     made.append(library.library(tmp_path / "cache"))
     assert len({*made}) == len(made) - 1

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from common.config.cli import run_task
-from common.devices.gxx import Compiler
+from common.devices import gxx
 from common.errors import OutOfMemory
 from common.errors.machine import MachineError, system_errors
 from common.record.store import Store
@@ -20,15 +20,13 @@ FULL = "/usr/bin/ld: final link failed: No space left on device\ncollect2: error
 
 @pytest.fixture
 def compiler(tmp_path, monkeypatch):
-    """compiler(script): a Compiler with a shell script as g++, and a cache of its own."""
+    """compiler(script): make a shell script g++."""
 
-    def made(script: str) -> Compiler:
-        (tmp_path / "bin").mkdir(exist_ok=True)
-        tool = tmp_path / "bin" / "g++"
+    def made(script: str) -> None:
+        tool = tmp_path / "g++"
         tool.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "g++ 0" && exit\n{script}\n')
         tool.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
-        return Compiler(tmp_path / "cache")
 
     return made
 
@@ -44,8 +42,9 @@ def compiler(tmp_path, monkeypatch):
     ],
 )
 def test_a_compiler_that_fails_is_the_machines_fault(compiler, script, cause):
+    compiler(script)
     with pytest.raises(MachineError) as found:
-        compiler(script).run(["kernel.cpp"])
+        gxx.run(["kernel.cpp"])
     assert found.value.cause == f"g++ failed: {cause}"
 
 

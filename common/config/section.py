@@ -90,6 +90,7 @@ class Section:
             bool: self.flag,
             str: self.text,
             Path: self.location,
+            Any: self.values.get,
             Section: self.section,
         }
         return readers[kind](key) if kind in readers else self.section(key).read(kind)

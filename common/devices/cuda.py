@@ -11,7 +11,6 @@ from common.compile.nvrtc import check_driver, options
 from common.compile.source import Source, launches
 from common.devices import cuda_memory
 from common.devices.barrier_report import raise_if_barrier_timed_out
-from common.devices.counters import Counts
 from common.devices.dependent import launch_dependent
 from common.devices.hold import Hold
 from common.devices.kv_cache import CudaKvCache, KvCache
@@ -232,9 +231,6 @@ class CudaSession(Session):
 
     def state(self) -> torch.Tensor:
         return torch.from_numpy(self._state.get(stream=self._stream))
-
-    def count(self, steps: int = 1) -> Counts | None:
-        return None
 
     def close(self) -> None:
         del self.cache, self._scratch, self._state, self._at_start, self._rest

@@ -1,4 +1,4 @@
-"""g++ for the machine of the PTX device, with a cache of objects and libraries."""
+"""g++ for the machine of the PTX device."""
 
 import hashlib
 import os
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -16,61 +17,31 @@ from common.cache.files import intact, making, writing
 from common.errors import LabError
 from common.errors.machine import MachineError, of_system
 
+GROUPS = min(4, os.cpu_count() or 1)  # groups of units, each compiled as one: shared headers take as long as a unit
 
-class Compiler:
-    """g++ with the folder `cache`. All methods raise LabError without g++, and MachineError where it fails, because
-    its texts are the lab's own.
 
-    cross: prefix of the compiler's name for another processor than this machine's, such as `aarch64-linux-gnu-`.
-    """
+def built(target: Path, units: Sequence[Path], flags: Sequence[str], linking: Sequence[str]) -> Path:
+    """`target`, compiled and linked of `units` unless it is there and undamaged. Raises what `run` does."""
+    with making(target) as waited:
+        if not (waited and intact(target)):
+            with temporary() as folder, ThreadPoolExecutor(GROUPS) as pool:
 
-    def __init__(self, cache: Path, cross: str = "") -> None:
-        self.cache, self._cross = Path(cache).absolute(), cross
+                def compiled(number: int) -> str:
+                    whole = Path(folder) / f"{number}.cpp"
+                    whole.write_text("".join(f'#include "{unit}"\n' for unit in units[number::GROUPS]))
+                    run([*flags, "-c", str(whole), "-o", f"{whole}.o"])
+                    return f"{whole}.o"
 
-    def version(self) -> str:
-        """First line of `g++ --version`."""
-        return _version(_gxx(self._cross))
-
-    def link(self, objects: list[Path]) -> Path:
-        """A shared library of `objects`."""
-        target = self.cache / f"{sha(*(path.name for path in objects))}.so"
-        linker = () if self._cross else _linker()
-        return self.compiled(target, ["-shared", *linker, "-pthread", *map(str, objects)])
-
-    def run(self, arguments: Sequence[str], folder: str = ".") -> None:
-        """Run g++ with `arguments` in `folder`."""
-        _run([_gxx(self._cross), *arguments], folder)
-
-    def compiled(self, target: Path, arguments: list[str], folder: str = ".") -> Path:
-        """`target`, compiled by g++ with `arguments` in `folder` unless the cache has it undamaged."""
-        if intact(target):
-            return target
-        with making(target) as waited:
-            if not (waited and intact(target)):
+                objects = list(pool.map(compiled, range(GROUPS)))
                 with writing(target) as part:
-                    self.run([*arguments, "-o", str(part)], folder)
-        return target
-
-
-def _gxx(cross: str = "") -> str:
-    path = shutil.which(f"{cross}g++")
-    if not path:
-        raise LabError(
-            f"kernels on the CPU need {cross}g++, which is not installed",
-            "install it (Debian: apt install g++), or use device=cuda",
-        )
-    return path
+                    run([*linking, "-pthread", *objects, "-o", str(part)])
+    return target
 
 
 @cache
-def _linker() -> tuple[str, ...]:
-    """gold, where it is installed: it takes a third of the time."""
-    return ("-fuse-ld=gold",) if shutil.which("ld.gold") else ()
-
-
-@cache
-def _version(gxx: str) -> str:
-    return _run([gxx, "--version"]).stdout.splitlines()[0]
+def version() -> str:
+    """First line of `g++ --version`. Raises LabError without g++."""
+    return run(["--version"]).splitlines()[0]
 
 
 @cache
@@ -97,17 +68,26 @@ def temporary() -> Iterator[str]:
         raise of_system(error, "the text for g++ cannot be written") from error
 
 
-def _run(command: list[str], folder: str = ".") -> subprocess.CompletedProcess[str]:
-    """Run g++ with messages in English. Raises MachineError with the whole output."""
-    environment = os.environ | {"LC_ALL": "C"}
+def run(arguments: Sequence[str]) -> str:
+    """Output of g++, with messages in English.
+
+    Raises LabError without g++, and MachineError with the whole output where it fails: its texts are the lab's own.
+    """
+    gxx = shutil.which("g++")
+    if not gxx:
+        raise LabError(
+            "kernels on the CPU need g++, which is not installed",
+            "install it (Debian: apt install g++), or use device=cuda",
+        )
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=folder, env=environment)
+        done = subprocess.run(
+            [gxx, *arguments], capture_output=True, text=True, errors="replace", env=os.environ | {"LC_ALL": "C"}
+        )
     except OSError as error:
         raise of_system(error, "g++ cannot be started") from error
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if not line.startswith("collect2:")]  # says that ld failed
         first = next((line for line in lines if "error" in line), next(iter(lines), f"exit code {done.returncode}"))
-        first = first.replace(f"{ROOT}/", "")
         remedy = "check that g++ works, and that memory and disks have room"
-        raise MachineError(f"g++ failed: {first}", remedy, done.stderr)
-    return done
+        raise MachineError(f"g++ failed: {first.replace(f'{ROOT}/', '')}", remedy, done.stderr)
+    return done.stdout

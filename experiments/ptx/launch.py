@@ -1,113 +1,61 @@
-"""One launch of a kernel, and its end on the executor of common/devices/ptx."""
+"""One launch of a kernel on the executor of common/devices/ptx, and its result."""
 
-import hashlib
 import math
+import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from threading import Thread
-from typing import TypeVar
 
 import numpy as np
 
 from common.devices.ptx.counted import bytes_of
-from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram
-from common.devices.ptx.report import DEADLOCKED, FAULTED, FINISHED, RACED, TIMED_OUT, TRAPPED, with_lines
-from common.devices.ptx.text import Kernel
+from common.devices.ptx.program import Buffer, Ended, Machine, Options, PtxKernel, PtxProgram
+from common.devices.ptx.report import with_lines
 from common.errors import LabError
-from experiments.ptx.arguments import Given
+from experiments.ptx.arguments import given
 from experiments.ptx.elements import half_of_memory
-from experiments.ptx.kernels import Text, decoded
+from experiments.ptx.kernels import kernel_of, ptx_of
+from experiments.ptx.launch_file import Settings
+from experiments.ptx.shown import Result
 
-T = TypeVar("T")
-ENDS = {
-    FINISHED: "finished",
-    DEADLOCKED: "deadlock: no thread can go on",
-    TIMED_OUT: "not finished in time",
-    TRAPPED: "trap",
-    FAULTED: "fault",
-    RACED: "race",
-}
 MOST = {"grid": (2**31 - 1, 65535, 65535), "block": (1024, 1024, 64)}  # CUDA's limits
 STORES = ("st", "atom", "red")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """End of a launch in words, its report with source lines, and what is known of the rest.
-
-    stored: names of arrays that a store has hit, before the end; without counts of those that it has changed.
-    counts: by name, {} where none were wanted, and on a GPU.
-    seconds: of one launch, None without a GPU. lost: no later launch of this process can succeed.
-    """
-
-    finished: bool
-    end: str
-    report: str
-    stored: frozenset[str]
-    counts: Mapping[str, float] = field(default_factory=dict)
-    seconds: float | None = None
-    lost: bool = False
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One launch.
-
-    shared: bytes of dynamic shared memory; seed: of every order; timeout: in seconds; counts: wanted, which takes time.
-    """
-
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared: int
-    seed: int
-    races: bool
-    timeout: float
-    counts: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.blocks} block{'s'[: self.blocks != 1]} of {self.threads} threads"
-
-    @property
-    def blocks(self) -> int:
-        return math.prod(self.grid)
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return math.prod(self.block)
-
-
-class Executor:
-    """The device ptx: this machine's CPU. arch: for which a .cu is compiled unless a launch says another."""
-
-    title, arch = "", "sm_90"
-
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-
-    def run(self, text: Text, ptx: str, parsed: Kernel, given: Given, launch: Launch) -> Outcome:
-        """Run a kernel to its end. Raises LabError for sizes that do not fit, and CompileError."""
-        kernel = decoded(PtxProgram(self._machine, ptx, text.name), parsed)
-        addresses = {one.name: one.bits.ctypes.data for one in given.arrays}
-        parameters = given.placed(addresses, parsed)
-        buffers = [Buffer(one.name, addresses[one.name], one.bits.nbytes) for one in given.arrays]
-        _check_memory(kernel, launch)
-        options = Options(launch.seed, True, launch.races, launch.timeout, launch.counts)
-        before = {} if launch.counts else _digests(given)
-        ended = _aside(partial(kernel.launch, launch.grid, launch.block, parameters, buffers, launch.shared, options))
-        end = ended.status == FINISHED, ENDS[ended.status], with_lines(ended.report, kernel).strip()
-        if ended.executed is None:
-            return Outcome(*end, frozenset(name for name, digest in _digests(given).items() if digest != before[name]))
-        opcodes, names = kernel.opcodes(), [one.name for one in buffers]
-        counts = counted(opcodes, ended.executed, launch.blocks * launch.threads)
-        return Outcome(*end, stored(opcodes, ended.executed, names), counts)
-
-
-def _digests(given: Given) -> dict[str, bytes]:
-    return {one.name: hashlib.blake2b(np.ascontiguousarray(one.bits).data).digest() for one in given.arrays}
+def launched(machine: Machine, one: Settings, out: Path | None) -> Result:
+    """Run a kernel to its end. out: a folder for the arrays that it has written. Raises LabError, and CompileError."""
+    grid, block = _sizes("grid", one.grid), _sizes("block", one.block)
+    blocks, threads = math.prod(grid), math.prod(block)
+    passed = given(one.arguments, one.arrays, one.seed, one.folder)
+    for each in passed.arrays:
+        if out and each.expected and each.expected.file.resolve() == (out / f"{each.name}.npy").resolve():
+            raise LabError(f"out={out} would overwrite {each.name}.npy, which is expected", "give another folder")
+    program = PtxProgram(machine, ptx_of(one), os.path.relpath(one.file))
+    parsed = kernel_of(program.module, one.kernel, one.file)
+    parameters = passed.placed(parsed)
+    kernel = program.kernel(parsed.name)
+    _check_memory(kernel, blocks, threads, one.shared)
+    buffers = [Buffer(each.name, each.bits.ctypes.data, each.bits.nbytes) for each in passed.arrays]
+    options = Options(one.seed, True, one.races, one.timeout_s, counts=True)
+    ended = _aside(partial(kernel.launch, grid, block, parameters, buffers, one.shared, options))
+    assert ended.executed is not None
+    opcodes = kernel.opcodes()
+    result = Result(
+        f"{parsed.name}, {blocks} block{'s'[: blocks != 1]} of {threads} threads, {program.module.target}, "
+        f"seed {one.seed}",
+        {"kernel": parsed.name, "seed": one.seed},
+        passed,
+        ended.status,
+        with_lines(ended.report, kernel).strip(),
+        stored(opcodes, ended.executed, [each.name for each in passed.arrays]),
+        counted(opcodes, ended.executed, blocks * threads),
+    )
+    if out:
+        result.save(out)
+    return result
 
 
 def stored(opcodes: Sequence[str], executed: np.ndarray, buffers: Sequence[str]) -> frozenset[str]:
@@ -136,33 +84,29 @@ def counted(opcodes: Sequence[str], executed: np.ndarray, threads: int) -> dict[
     return {name: found[name] for name in names} | {"barriers": round(found["barriers"] / threads, 2)}
 
 
-def sizes(key: str, given: tuple[int, ...]) -> tuple[int, int, int]:
+def _sizes(key: str, given: tuple[int, ...]) -> tuple[int, int, int]:
     """`grid` or `block` with three dimensions. Raises LabError beyond CUDA's limits."""
-    if len(given) > 3:
-        raise LabError(f"{key}={list(given)} has {len(given)} dimensions", "give at most three")
-    for size, most in zip(given, MOST[key], strict=False):
-        if size > most:
-            raise LabError(f"{key}={list(given)} is beyond CUDA's limits", f"give at most {list(MOST[key])}")
+    if len(given) > 3 or any(size > most for size, most in zip(given, MOST[key], strict=False)):
+        raise LabError(f"{key}={list(given)} is beyond CUDA's limits", f"give at most {list(MOST[key])}")
     x, y, z = (*given, 1, 1)[:3]
     return x, y, z
 
 
-def _check_memory(kernel: PtxKernel, launch: Launch) -> None:
+def _check_memory(kernel: PtxKernel, blocks: int, threads: int, shared: int) -> None:
     """Raise LabError if registers of all blocks, resident at once, need more than half of the memory."""
-    warps = launch.blocks * -(-launch.threads // 32)
     own = kernel.decoded.file_bytes + 32 * kernel.decoded.local_bytes
-    needed = warps * own + launch.blocks * (kernel.decoded.shared_bytes + launch.shared)
+    needed = blocks * (-(-threads // 32) * own + kernel.decoded.shared_bytes + shared)
     if needed > half_of_memory():
         raise LabError(
-            f"{launch.blocks} blocks need {needed / 1e9:.1f} GB for registers and shared memory, and half of this "
+            f"{blocks} blocks need {needed / 1e9:.1f} GB for registers and shared memory, and half of this "
             f"machine's memory is {half_of_memory() / 1e9:.1f} GB",
             "launch fewer blocks: all of them are there at once",
         )
 
 
-def _aside(work: Callable[[], T]) -> T:
+def _aside(work: Callable[[], Ended]) -> Ended:
     """The result of `work` in a thread, so that an interrupt does not wait for the end of a kernel."""
-    future: Future[T] = Future()
+    future: Future[Ended] = Future()
 
     def run() -> None:
         try:

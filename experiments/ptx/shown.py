@@ -1,6 +1,6 @@
-"""Results of a launch, as tables, as JSON, and as files."""
+"""Result of a launch, for tables, as JSON, and as files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,103 +8,85 @@ from typing import Any
 
 import numpy as np
 
+from common.devices.ptx.report import DEADLOCKED, FAULTED, FINISHED, RACED, TIMED_OUT, TRAPPED
 from common.errors import LabError
 from experiments.ptx.arguments import Argument, Given
 from experiments.ptx.expected import Compared
-from experiments.ptx.launch import Outcome
 
+ENDS = {
+    FINISHED: "finished",
+    DEADLOCKED: "deadlock: no thread can go on",
+    TIMED_OUT: "not finished in time",
+    TRAPPED: "trap",
+    FAULTED: "fault",
+    RACED: "race",
+}
 SHOWN = 4  # values of an array
 
 
 @dataclass(frozen=True)
 class Result:
-    """One launch that has ended. title: of the kernel, its sizes and seed. label: of a row of a sweep."""
+    """One launch that has ended.
+
+    title: of the kernel, its sizes and seed. status: the executor's, and its report with source lines. stored: names of
+    arrays that a store has hit. counts: by name.
+    """
 
     title: str
     facts: Mapping[str, Any]
-    label: Mapping[str, str]
     given: Given
-    outcome: Outcome
+    status: int
+    report: str
+    stored: frozenset[str]
+    counts: Mapping[str, float]
 
     @cached_property
     def compared(self) -> dict[str, Compared]:
         """Arrays with something to expect, by name; of a kernel that has not finished none."""
-        arrays = self.given.arrays if self.outcome.finished else ()
+        arrays = self.given.arrays if self.status == FINISHED else ()
         return {one.name: one.expected.compare(one.bits, one.type) for one in arrays if one.expected}
 
     @property
-    def written(self) -> list[Argument]:
-        return [one for one in self.given.arrays if one.name in self.outcome.stored]
-
-    @property
     def right(self) -> bool:
-        return self.outcome.finished and not any(each.wrong for each in self.compared.values())
+        return self.status == FINISHED and not any(each.wrong for each in self.compared.values())
 
     @property
     def end(self) -> str:
         wrong = [name for name, each in self.compared.items() if each.wrong]
-        return f"{self.outcome.end}, {' and '.join(wrong)} wrong" if wrong else self.outcome.end
+        return ENDS[self.status] + (f", {' and '.join(wrong)} wrong" if wrong else "")
 
     def lines(self) -> list[str]:
         """The report, and a line for each array that is compared."""
-        return [*self.outcome.report.splitlines(), *(f"{name}: {each}" for name, each in self.compared.items())]
+        return [*self.report.splitlines(), *(f"{name}: {each}" for name, each in self.compared.items())]
 
     def arrays(self) -> dict[str, dict[str, Any]]:
         """Figures of each array that was written or is compared, by name."""
-        shown = [one for one in self.given.arrays if one.name in self.outcome.stored or one.name in self.compared]
+        shown = [one for one in self.given.arrays if one.name in self.stored or one.name in self.compared]
         return {one.name: _summary(one) for one in shown}
 
     def json(self) -> dict[str, Any]:
         arrays: dict[str, dict[str, Any]] = self.arrays()
         for name, each in self.compared.items():
             arrays[name]["expect"] = {"right": not each.wrong, **vars(each)}
-        made = {"end": self.outcome.end, "report": self.outcome.report, "arrays": arrays}
-        seconds = {"seconds": self.outcome.seconds} if self.outcome.seconds is not None else {}
-        return {**self.facts, **made, "counts": dict(self.outcome.counts), **seconds}
+        made = {"end": ENDS[self.status], "report": self.report, "arrays": arrays, "counts": dict(self.counts)}
+        return {**self.facts, **made}
 
     def row(self) -> dict[str, Any]:
-        """Row of a sweep's table."""
+        """Columns of a sweep's table."""
         most = max((each.largest for each in self.compared.values()), default=None)
-        seconds = self.outcome.seconds
-        times = {} if seconds is None else {"us": round(1e6 * seconds, 2)}
         compares = any(one.expected for one in self.given.arrays)
         expect = {"largest difference": None if most is None else f"{most:.3g}"} if compares else {}
-        return {**self.label, "end": self.end, **expect, **times, **self.outcome.counts}
+        return {"end": self.end, **expect, **self.counts}
 
-
-def prepare(out: Path, given: Given) -> None:
-    """Make the folder of `out=`, without what earlier runs have left of these arrays there. Raises LabError."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        read = {file.resolve() for one in given.arrays for file in one.read}
-        right = {one.expected.file.resolve() for one in given.arrays if one.expected}
-        of_rows = (folder for folder in out.iterdir() if folder.name.isdigit() and folder.is_dir())
-        files = [_file(folder, one).resolve() for folder in (out, *of_rows) for one in given.arrays]
-        for file in files:
-            if file in right:
-                raise LabError(f"out={out} would overwrite {file.name}, which is expected", "give another folder")
-        for file in {*files} - read:
-            file.unlink(missing_ok=True)
-    except OSError as error:
-        raise _unwritable(out, error) from error
-
-
-def save(written: Sequence[Argument], folder: Path) -> None:
-    """Each array as NAME.npy, in bf16 as fp32. Raises LabError."""
-    try:
-        folder.mkdir(exist_ok=True)
-        for one in written:
-            np.save(_file(folder, one), one.numbers)
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-
-
-def _file(folder: Path, one: Argument) -> Path:
-    return folder / f"{one.name}.npy"
-
-
-def _unwritable(folder: Path, error: OSError) -> LabError:
-    return LabError(f"out={folder} cannot be written: {error.strerror}", "give out=FOLDER")
+    def save(self, folder: Path) -> None:
+        """Each array that was written as NAME.npy, in bf16 as fp32. Raises LabError."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for one in self.given.arrays:
+                if one.name in self.stored:
+                    np.save(folder / f"{one.name}.npy", one.numbers)
+        except OSError as error:
+            raise LabError(f"out={folder} cannot be written: {error.strerror}", "give out=FOLDER") from error
 
 
 def _summary(one: Argument) -> dict[str, Any]:

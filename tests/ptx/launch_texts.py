@@ -14,7 +14,7 @@ RIGHT: tuple[dict[str, Any], ...] = (
     {"grid": [2, 1], "block": [8, 4], "arguments": [{**X, "fill": "y.npy", "shape": [4, 8]}, {**Y, "fill": "zeros"}]},
     {"arguments": [X, Y], "sweep": {"block": [32, [8, 4]], "grid": [1, 2]}, "timeout_s": 5},
     {"arguments": [X, Y], "sweep": [{"block": 32, "grid": 1, "seed": 4}, {"block": [16, 2]}], "races": False},
-    {"arrays": [X], "arguments": [{"type": "u64", "address_of": ["x"]}, Y], "kernel": "k", "device": "ptx"},
+    {"arrays": [X], "arguments": [{"type": "u64", "address_of": ["x"]}, Y], "kernel": "k"},
 )
 ODD: tuple[Any, ...] = (
     None, True, 0, -1, 1.5, 1e308, float("nan"), float("inf"), 10**30, 10**400, 2**31, 2**63, 2**64, "", " ",

@@ -56,51 +56,46 @@ def test_wmma_multiplies_matrices_in_memory(machine, shape, kind, sums, layouts,
     assert np.array_equal(made.reshape(m, n), a @ b + c)
 
 
-def test_mma_of_bytes_saturates(machine, seed):  # noqa: F811
-    """m16n8k32: a word holds four numbers of K, then as for 16-bit numbers."""
-    random = np.random.default_rng(seed)
-    a, b = random.integers(-128, 128, (16, 32)), random.integers(0, 256, (32, 8))
-    c = random.integers(-100, 100, (16, 8))
-    c[3, 4] = np.iinfo(np.int32).max
-    a[3], b[:, 4] = 127, 255
-    memory = np.zeros((32, 10), np.uint32)
+def bits(values, kind):
+    """The bytes of small whole numbers."""
+    made = np.array(values, TYPES.get(kind, np.float32))
+    return (made.view(np.uint32) >> 16).astype(np.uint16).tobytes() if kind == "bf16" else made.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("depth", "kinds", "sums"),
+    [(16, ("bf16", "bf16"), "f32"), (16, ("f16", "f16"), "f32"), (8, ("f16", "f16"), "f16"), (32, ("s8", "u8"), "s32")],
+)
+def test_mma_multiplies_the_parts_of_lanes(machine, depth, kinds, sums, seed):  # noqa: F811
+    """A word holds 2 numbers of K, or 4 bytes; sums are those of the rows g and g + 8. Sums of integers saturate."""
+    a, b, c = drawn(seed, (16, depth), (depth, 8), (16, 8))
+    a, b = (36 * a - 126, 36 * b) if sums == "s32" else (a - 3, b - 3)
+    if sums == "s32":
+        a[3], b[:, 4], c[3, 4] = 127, 255, np.iinfo(np.int32).max
+    word, steps = 4 if sums == "s32" else 2, range(0, depth, 16 if sums == "s32" else 8)
+    memory = b""
     for lane in range(32):
-        g, q = lane // 4, 4 * (lane % 4)
-        places = ((g, q), (g + 8, q), (g, q + 16), (g + 8, q + 16))
-        rows = [a[row, at : at + 4].astype(np.int8) for row, at in places]
-        columns = [b[at : at + 4, g].astype(np.uint8) for at in (q, q + 16)]
-        memory[lane, :6] = [np.frombuffer(each.tobytes(), np.uint32)[0] for each in (*rows, *columns)]
-        memory[lane, 6:] = np.array([*c[g, q // 2 :][:2], *c[g + 8, q // 2 :][:2]], np.int32).view(np.uint32)
-    body = """mul.wide.u32 %rd2, %r1, 40; add.s64 %rd3, %rd1, %rd2; ld.global.v2.u32 {%r2, %r3}, [%rd3];
-    ld.global.v2.u32 {%r4, %r5}, [%rd3+8]; ld.global.v2.u32 {%r6, %r7}, [%rd3+16];
-    ld.global.v2.u32 {%r8, %r9}, [%rd3+24]; ld.global.v2.u32 {%r10, %r11}, [%rd3+32];
-    mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.u8.s32 {%r8, %r9, %r10, %r11}, {%r2, %r3, %r4, %r5}, {%r6, %r7},
-    {%r8, %r9, %r10, %r11}; st.global.v2.u32 [%rd3+24], {%r8, %r9}; st.global.v2.u32 [%rd3+32], {%r10, %r11};"""
-    words = (ctypes.c_uint32 * memory.size)(*memory.ravel().tolist())
+        g, q = lane // 4, lane % 4
+        columns = [slice(word * q + at, word * q + at + word) for at in steps]
+        memory += b"".join(bits(a[row, at], kinds[0]) for at in columns for row in (g, g + 8))
+        memory += b"".join(bits(b[at, g], kinds[1]) for at in columns)
+        memory += b"".join(bits(c[row, 2 * q : 2 * q + 2], sums) for row in (g, g + 8))
+    counts = 2 * len(steps), len(steps), 2 if sums == "f16" else 4
+    registers = [
+        f"{{{', '.join(f'%{name}{at}' for at in range(count))}}}" for name, count in zip("abc", counts, strict=True)
+    ]
+    each = [f"%{name}{at}" for name, count in zip("abc", counts, strict=True) for at in range(count)]
+    left, right, total = registers
+    loads = "".join(f"ld.global.u32 {name}, [%rd3+{4 * at}]; " for at, name in enumerate(each))
+    stores = "".join(f"st.global.u32 [%rd3+{4 * at}], {name}; " for at, name in enumerate(each))
+    kind = f"m16n8k{depth}.row.col.{'satfinite.' if sums == 's32' else ''}{sums}.{kinds[0]}.{kinds[1]}.{sums}"
+    body = f""".reg .b32 %a<9>; .reg .b32 %b<9>; .reg .b32 %c<9>; mul.wide.u32 %rd2, %r1, {4 * len(each)};
+    add.s64 %rd3, %rd1, %rd2; {loads} mma.sync.aligned.{kind} {total}, {left}, {right}, {total}; {stores}"""
+    words = (ctypes.c_uint8 * len(memory))(*memory)
     assert run(machine, body, words).status == FINISHED
-    made = np.array(words, np.uint32).view(np.int32).reshape(32, 10)[:, 6:]
     wanted = np.minimum(a @ b + c, np.iinfo(np.int32).max)
+    own = len(memory) // 32
     for lane in range(32):
-        g, q = lane // 4, lane % 4 * 2
-        assert made[lane].tolist() == [*wanted[g, q : q + 2], *wanted[g + 8, q : q + 2]]
-
-
-def test_mma_with_sums_in_f16(machine, seed):  # noqa: F811
-    """m16n8k8: its sums are two words, of the rows g and g + 8."""
-    a, b, c = drawn(seed, (16, 8), (8, 8), (16, 8))
-    memory = np.zeros((32, 10), np.float16)
-    for lane in range(32):
-        g, q = lane // 4, lane % 4 * 2
-        pairs = a[g, q : q + 2], a[g + 8, q : q + 2], b[q : q + 2, g], c[g, q : q + 2], c[g + 8, q : q + 2]
-        memory[lane] = np.concatenate(pairs)
-    body = """mul.wide.u32 %rd2, %r1, 20; add.s64 %rd3, %rd1, %rd2; ld.global.u32 %r2, [%rd3];
-    ld.global.u32 %r3, [%rd3+4]; ld.global.u32 %r4, [%rd3+8]; ld.global.u32 %r5, [%rd3+12];
-    ld.global.u32 %r6, [%rd3+16];
-    mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%r5, %r6}, {%r2, %r3}, {%r4}, {%r5, %r6};
-    st.global.u32 [%rd3+12], %r5; st.global.u32 [%rd3+16], %r6;"""
-    words = (ctypes.c_uint16 * memory.size)(*memory.view(np.uint16).ravel().tolist())
-    assert run(machine, body, words).status == FINISHED
-    made = np.array(words, np.uint16).view(np.float16).reshape(32, 10)[:, 6:]
-    for lane in range(32):
-        g, q = lane // 4, lane % 4 * 2
-        assert made[lane].tolist() == [*(a @ b + c)[g, q : q + 2], *(a @ b + c)[g + 8, q : q + 2]]
+        g, q = lane // 4, 2 * (lane % 4)
+        made = bytes(words[own * lane : own * (lane + 1)])[4 * sum(counts[:2]) :]
+        assert made == bits(wanted[[g, g, g + 8, g + 8], [q, q + 1, q, q + 1]], sums), lane

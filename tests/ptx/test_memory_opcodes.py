@@ -1,7 +1,6 @@
 """Opcodes of memory, copies and whole warps on the PTX device against examples worked out by hand from the ISA."""
 
 import ctypes
-import random
 
 import numpy as np
 import pytest
@@ -165,36 +164,3 @@ def test_ldmatrix_gives_lanes_the_words_of_rows_or_columns(machine, trans):  # n
         rows = matrices.transpose(0, 2, 1) if trans else matrices
         wanted = [rows[number, row, column + half] for number in range(4) for half in range(2)]
         assert list(words[8 * lane : 8 * lane + 8]) == wanted
-
-
-@pytest.mark.parametrize("kind", ["bf16", "f16"])
-def test_mma_multiplies_matrices_of_small_integers(machine, kind, seed):  # noqa: F811
-    draw = random.Random(seed)
-    a, b, c = (
-        np.array([[draw.randrange(-8, 9) for _ in range(n)] for _ in range(m)]) for m, n in ((16, 16), (16, 8), (16, 8))
-    )
-    body = """mul.wide.u32 %rd2, %r1, 48; add.s64 %rd3, %rd1, %rd2;
-    ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%rd3]; ld.global.v2.u32 {%r6, %r7}, [%rd3+16];
-    ld.global.v4.f32 {%q0, %q1, %q2, %q3}, [%rd3+32];
-    mma.sync.aligned.m16n8k16.row.col.f32.KIND.KIND.f32 {%q0, %q1, %q2, %q3}, {%r2, %r3, %r4, %r5}, {%r6, %r7},
-    {%q0, %q1, %q2, %q3}; st.global.v4.f32 [%rd3+32], {%q0, %q1, %q2, %q3};"""
-    memory = np.zeros((32, 12), np.uint32)
-
-    def pair(low, high):
-        halves = np.array([low, high], np.float16).view(np.uint16) if kind == "f16" else (
-            np.array([low, high], np.float32).view(np.uint32) >> 16)  # fmt: skip
-        return int(halves[0]) | int(halves[1]) << 16
-
-    for lane in range(32):
-        g, q = lane // 4, 2 * (lane % 4)
-        places = ((g, q), (g + 8, q), (g, q + 8), (g + 8, q + 8))
-        memory[lane, :4] = [pair(*a[row, column : column + 2]) for row, column in places]
-        memory[lane, 4:6] = [pair(*b[row : row + 2, g]) for row in (q, q + 8)]
-        memory[lane, 8:] = np.array([*c[g, q : q + 2], *c[g + 8, q : q + 2]], np.float32).view(np.uint32)
-    words = (ctypes.c_uint32 * memory.size)(*memory.ravel().tolist())
-    assert run(machine, ".reg .b32 %q<4>; " + body.replace("KIND", kind), words).status == FINISHED
-    got = np.array(words, np.uint32).view(np.float32).reshape(32, 12)[:, 8:]
-    for lane in range(32):
-        g, q = lane // 4, 2 * (lane % 4)
-        wanted = (a @ b + c)[[g, g, g + 8, g + 8], [q, q + 1, q, q + 1]]
-        assert list(got[lane]) == list(wanted)

@@ -162,7 +162,7 @@ def test_eight_words_are_loaded_and_stored(machine):  # noqa: F811
         ("", "mov.u32 %r2, %cluster_ctarank;", "%cluster_ctarank: clusters of several blocks"),
         ("", "mapa.shared::cluster.u32 %r2, %r3, 0;", "clusters of several blocks"),
         ("", "barrier.cluster.arrive.aligned;", "clusters of several blocks"),
-        ("", "call.uni twice, (param0);", "twice: calls of functions are not executed"),
+        ("", "call.uni twice, (param0);", "twice, which was not inlined: calls of functions are not executed"),
         ("", "red.global.add.noftz.v2.f16 [%rd1], {%r1, %r2};", "does not know red.global.add.noftz.v2.f16"),
         ("", "atom.global.max.f32 %r1, [%rd1], %r2;", "does not know atom.global.max.f32"),
     ],

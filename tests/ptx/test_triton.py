@@ -9,28 +9,27 @@ import pytest
 from common.config.section import Section
 from common.devices.ptx.library import library
 from common.devices.ptx.program import Machine
-from common.devices.ptx.text import parse
-from experiments.ptx.arguments import given as read
-from experiments.ptx.kernels import Text
-from experiments.ptx.launch import Executor, Launch
+from experiments.ptx.launch import launched as launch
+from experiments.ptx.launch_file import Settings
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 ULP = 2.0**-23
 SCRATCH = [{"type": "u64", "value": 0}] * 2  # pointers that Triton adds, for memory that these kernels do not need
 
 
-@pytest.fixture(scope="module")
-def launched(cpu_cache):
+@pytest.fixture
+def launched(cpu_cache, tmp_path):
     """launched(kernel, grid, threads, shared, arguments, seed, change): the outcome, and each array in float64."""
-    executor = Executor(Machine(library(cpu_cache)))
+    machine = Machine(library(cpu_cache))
 
     def launched_(kernel, grid, threads, shared, given, seed, change=lambda text: text):
-        ptx = change((SAMPLES / f"{kernel}.ptx").read_text())
-        passed = read(Section({"arguments": [*given, *SCRATCH], "arrays": []}), seed, SAMPLES)
-        launch = Launch(grid, (threads, 1, 1), shared, seed, True, 60.0)
-        text = Text("PTX", ptx, executor.arch, cpu_cache, None)
-        ended = executor.run(text, ptx, parse(ptx).kernels[kernel], passed, launch)
-        return ended, [one.numbers.astype(np.float64) for one in passed.arrays]
+        file = tmp_path / "kernel.ptx"
+        file.write_text(change((SAMPLES / f"{kernel}.ptx").read_text()))
+        values = {"file": str(file), "grid": list(grid), "block": threads, "shared": shared, "seed": seed,
+                  "arguments": [*given, *SCRATCH], "arrays": [], "include": [], "races": True, "timeout_s": 60,
+                  "cache": str(cpu_cache), "cache_limit_gb": 1, "json": False, "debug": False}  # fmt: skip
+        ended = launch(machine, Settings(**Section(values).fields(Settings)), None)
+        return ended, [one.numbers.astype(np.float64) for one in ended.given.arrays]
 
     return launched_
 
@@ -48,7 +47,7 @@ def test_a_matrix_times_a_vector(launched, seed):
     rows, columns = random.Random(seed).randrange(1, 9), 16 * random.Random(seed).randrange(1, 40)
     given = [array("bf16", rows, columns), array("f32", columns), array("f32", rows, fill="unwritten"), number(columns)]
     ended, (w, x, y) = launched("matvec", (rows, 1, 1), 128, 16, given, seed)
-    assert ended.finished
+    assert ended.right
     assert (abs(y - w @ x) <= 12 * ULP * (abs(w) @ abs(x))).all()  # a lane adds up to 5, then 7 exchanges
 
 
@@ -57,7 +56,7 @@ def test_softmax(launched, seed):
     rows, columns = 3, 16 * random.Random(seed).randrange(1, 17)
     given = [array("f32", rows, columns), array("f32", rows, columns, fill="unwritten"), number(columns)]
     ended, (x, y) = launched("softmax", (rows, 1, 1), 128, 16, given, seed)
-    assert ended.finished
+    assert ended.right
     weight = np.exp(x - x.max(1, keepdims=True))
     assert np.allclose(y, weight / weight.sum(1, keepdims=True), rtol=32 * ULP, atol=0)
 
@@ -68,7 +67,7 @@ def test_a_product_of_matrices_by_tensor_cores_below_sm_90(launched, seed):
     given = [array("bf16", rows, inner), array("bf16", inner, columns), array("f32", rows, columns, fill="unwritten")]
     grid = (rows // 32, columns // 32, 1)
     ended, (a, b, c) = launched("product", grid, 64, 8192, [*given, number(columns), number(inner)], seed)
-    assert ended.finished
+    assert ended.right
     assert (abs(c - a @ b) <= inner * ULP * (abs(a) @ abs(b))).all()
 
 

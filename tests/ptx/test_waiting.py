@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 import torch
+from composed import Composed
 from processes import HANGS_S
 
 from common.compile.source import KERNEL, flatten
@@ -22,8 +23,6 @@ LIMIT = "constexpr unsigned spin_limit = 1u << 25;"
 @pytest.mark.parametrize("stack", [(), ("atomic_barrier",)], ids=["baseline", "atomic_barrier"])
 def test_kernel_that_times_out_reports_where(open_session, synthetic, tiny, stack, seed):
     """With a limit of no polls, the first block that has to wait times out; the schedule decides at which barrier."""
-    from composed import Composed
-
     source = Composed(stack).source(tiny)
     assert source.text.count(LIMIT) == 1
     hasty = dataclasses.replace(source, text=source.text.replace(LIMIT, "constexpr unsigned spin_limit = 0;"))
@@ -34,66 +33,42 @@ def test_kernel_that_times_out_reports_where(open_session, synthetic, tiny, stac
     assert "2 blocks (" in hung.value.report.splitlines()[1]
 
 
-POLL = "spin_until<eager_polls>(arrived,"
+POLL, NEVER = "spin_until<eager_polls>(arrived,", "at_once([&] { return false; },"
 AT_ONCE = """template <class Done, class Report> DEVICE void at_once(Done done, Report report) {
   if (!done()) report(), trap();
 }
 """
+MAIL = ("joint_heads", "folded_norm", "by_value")
+WAITS = {  # variants, the comment before the wait, the call of the wait, its call without polls, and the report
+    "values": (Composed(MAIL), "// Waits for `Packets`", POLL, "at_once(arrived,",
+               "values did not arrive: {} for element {} of qkv, layer 0"),
+    "sums": (Composed((*MAIL, "counted_sums")), "// Waits for the sums of", POLL, NEVER,
+             "values did not arrive: {} for element {} of o_proj, layer 0"),
+    "a phase": (Composed(("bulk_ring",), {"slots": 2, "window": 2}), "// Waits until a phase of",
+                "spin_until(complete,", NEVER,
+                "a barrier in shared memory timed out: {} in shared memory for phase 0 of the barrier at byte {}"),
+}  # fmt: skip
 
 
 @pytest.mark.cpu
-def test_values_that_do_not_arrive_are_reported(open_session, synthetic, tiny, seed):
-    """The first block that has to wait gives up at once, so the missing value is a result of the first layer."""
-    from composed import Composed
-
-    source = Composed(("joint_heads", "folded_norm", "by_value")).source(tiny)
-    assert source.text.count(POLL) == source.text.count("// Waits for `Packets`") == 1
-    text = source.text.replace(POLL, "at_once(arrived,").replace("// Waits for `P", AT_ONCE + "// `P")
+@pytest.mark.parametrize("what", WAITS)
+def test_what_does_not_come_is_reported(what, open_session, synthetic, tiny, seed):
+    """The first block that has to wait gives up at once, so that a missing value is a result of the first layer."""
+    composed, comment, wait, given_up, said = WAITS[what]
+    source = composed.source(tiny)
+    before, after = source.text.split(comment)
+    assert after.count(wait) == 1
+    text = f"{before}{AT_ONCE}//{after.replace(wait, given_up)}"
     session = open_session(dataclasses.replace(source, text=text), synthetic(tiny, seed), blocks=3, schedule=seed)
     session.reset([1], 0)
-    with pytest.raises(Hung, match=r"values did not arrive: 1 block \([012]\) waited for element \d+ of qkv, layer 0"):
-        session.run()
-
-
-@pytest.mark.cpu
-def test_sums_that_are_never_complete_are_reported(open_session, synthetic, tiny, seed):
-    """The first block that polls gives up, whether they are complete or not."""
-    from composed import Composed
-
-    source = Composed(("joint_heads", "folded_norm", "by_value", "counted_sums")).source(tiny)
-    before, after = source.text.split("// Waits for the sums of")
-    assert after.count(POLL) == 1
-    after = after.replace(POLL, "at_once([&] { return arrived() && false; },")
-    text = f"{before}{AT_ONCE}// {after}"
-    session = open_session(dataclasses.replace(source, text=text), synthetic(tiny, seed), blocks=3, schedule=seed)
-    session.reset([1], 0)
-    where = r"1 block \([012]\) waited for element \d+ of o_proj, layer 0"
-    with pytest.raises(Hung, match=f"values did not arrive: {where}"):
-        session.run()
-
-
-@pytest.mark.cpu
-def test_a_phase_that_is_never_complete_is_reported(open_session, synthetic, tiny, seed):
-    """The first block that has to wait gives up at once."""
-    from composed import Composed
-
-    source = Composed(("bulk_ring",), {"slots": 2, "window": 2}).source(tiny)
-    wait, before = "spin_until(complete,", "// Waits until a phase of"
-    assert source.text.count(wait) == source.text.count(before) == 1
-    text = source.text.replace(wait, "(void)complete; at_once([&] { return false; },").replace(before, AT_ONCE + before)
-    session = open_session(dataclasses.replace(source, text=text), synthetic(tiny, seed), blocks=3, schedule=seed)
-    session.reset([1], 0)
-    where = r"1 block \([012]\) waited in shared memory for phase 0 of the barrier at byte \d+"
-    with pytest.raises(Hung, match=f"a barrier in shared memory timed out: {where}"):
+    with pytest.raises(Hung, match=said.format(r"1 block \([012]\) waited", r"\d+")):
         session.run()
 
 
 @pytest.mark.cpu
 def test_a_value_that_is_never_published_is_a_deadlock(open_session, synthetic, tiny, seed):
     """Found exactly, without a limit of polls: every block waits, and no word was published since it polled."""
-    from composed import Composed
-
-    source = Composed(("joint_heads", "folded_norm", "by_value")).source(tiny)
+    source = Composed(MAIL).source(tiny)
     old, new = "if constexpr (mailed(S)) send", "if (mailed(S) && (S != Stage::gate_up || i != 37)) send"
     assert source.text.count(old) == 1
     session = open_session(dataclasses.replace(source, text=source.text.replace(old, new)), synthetic(tiny, seed), 3)

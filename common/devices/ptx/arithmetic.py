@@ -47,7 +47,7 @@ def plain(result: str = "", *sources: str) -> Rule:
         places = [d.value(each, kind or one.type) for each, kind in zip(rest, kinds, strict=True)]
         key = _key(d, one, words)
         at = d.predicate(to) if one.type == "pred" else d.register(to, width)
-        d.emit(key, at, *places[:3], more=places[3:], opcode=one.name)
+        d.emit(key, at, *places[:3], more=places[3:])
 
     return rule
 
@@ -57,34 +57,34 @@ def approximate(d: Decoder, one: Instruction) -> None:
     to, a = one.operands
     if one.type != "f32":
         source = d.value(a, one.type)
-        return d.emit(one.name, d.register(to, WIDTHS[one.type]), source, opcode=one.name)
+        return d.emit(one.name, d.register(to, WIDTHS[one.type]), source)
     source = d.value(a, "f32")
-    return d.emit(f"{one.opcode}.approx", d.register(to, 4), source, imm=flush, opcode=one.name)
+    return d.emit(f"{one.opcode}.approx", d.register(to, 4), source, imm=flush)
 
 
 def mov(d: Decoder, one: Instruction) -> None:
     to, source = one.operands
     if one.type == "pred":
-        return d.emit("mov.pred", d.predicate(to), d.predicate(source), opcode=one.name)
+        return d.emit("mov.pred", d.predicate(to), d.predicate(source))
     width = WIDTHS[one.type]
     if to.startswith("{"):
         names = listed(to)
         part = width // len(names)
         places = [ABSENT if name == "_" else d.register(name, part) for name in names]
-        return d.emit(f"split.b{8 * width}", a=d.value(source, one.type), imm=len(names), more=places, opcode=one.name)
+        return d.emit(f"split.b{8 * width}", a=d.value(source, one.type), imm=len(names), more=places)
     if source.startswith("{"):
         names = listed(source)
         places = [d.value(name, f"b{8 * width // len(names)}") for name in names]
-        return d.emit(f"join.b{8 * width}", d.register(to, width), imm=len(names), more=places, opcode=one.name)
+        return d.emit(f"join.b{8 * width}", d.register(to, width), imm=len(names), more=places)
     if source in CLOCKS:
-        return d.emit("clock", d.register(to, CLOCKS[source]), imm=CLOCKS[source], opcode=one.name)
+        return d.emit("clock", d.register(to, CLOCKS[source]), imm=CLOCKS[source])
     copied = d.constant(source, one.type) is not None or source in SPECIAL or d.variable(source) is not None
     place = d.value(source, one.type)
     if d.defined_once(to) and copied:
         return d.name(to, Place(place, width))
     if not copied and d.fixed_copy(to, source):
         return d.name(to, Place(place, width))
-    return d.emit(f"mov.b{8 * width}", d.register(to, width), place, opcode=one.name)
+    return d.emit(f"mov.b{8 * width}", d.register(to, width), place)
 
 
 def setp(d: Decoder, one: Instruction) -> None:
@@ -103,19 +103,19 @@ def setp(d: Decoder, one: Instruction) -> None:
     if rest or no:
         imm |= 4 if no else 0
         more = [d.predicate(no) if no else ABSENT, d.predicate(rest[0]) if rest else ABSENT]
-    d.emit(f"setp.{names.get(how, how)}.{flush}{kind}", d.predicate(yes), *places, imm=imm, more=more, opcode=one.name)
+    d.emit(f"setp.{names.get(how, how)}.{flush}{kind}", d.predicate(yes), *places, imm=imm, more=more)
 
 
 def selp(d: Decoder, one: Instruction) -> None:
     to, a, b, p = one.operands
     places = d.value(a, one.type), d.value(b, one.type), d.predicate(p)
-    d.emit(_key(d, one, []), d.register(to, WIDTHS[one.type]), *places, opcode=one.name)
+    d.emit(_key(d, one, []), d.register(to, WIDTHS[one.type]), *places)
 
 
 def lop3(d: Decoder, one: Instruction) -> None:
     to, a, b, c, table = one.operands
     places = [d.value(each, "b32") for each in (a, b, c)]
-    d.emit("lop3.b32", d.register(to, 4), *places, imm=int(table, 0), opcode=one.name)
+    d.emit("lop3.b32", d.register(to, 4), *places, imm=int(table, 0))
 
 
 def cvt(d: Decoder, one: Instruction) -> None:
@@ -127,20 +127,25 @@ def cvt(d: Decoder, one: Instruction) -> None:
     if to_kind in ("bf16x2", "f16x2"):
         to, a, b = one.operands
         places = d.value(a, "f32"), d.value(b, "f32")
-        return d.emit("cvt.x2.f32", d.register(to, 4), *places, c=to_kind == "bf16x2", imm=imm, opcode=one.name)
+        return d.emit("cvt.x2.f32", d.register(to, 4), *places, c=to_kind == "bf16x2", imm=imm)
     to, source = one.operands
     known = d.constant(source, kind) is not None
     place = Place(d.value(source, kind), WIDTHS[kind]) if known else d.place(source)
     if place.bytes > WIDTHS[kind]:  # the low part of a wider register
         narrow = d.new(WIDTHS[kind])
-        d.emit(f"cvt.u{8 * narrow.bytes}.u{8 * place.bytes}", narrow.at, place.at)
+        _resize(d, narrow, place, "u")
         place = narrow
     elif place.bytes < WIDTHS[kind]:
         raise wrong(one.line, f"{source} has {8 * place.bytes} bits, and .{kind} has {8 * WIDTHS[kind]}")
     target = d.place(to)
     if target.bytes == WIDTHS[to_kind]:
-        return d.emit(f"cvt.{to_kind}.{kind}", d.register(to, target.bytes), place.at, imm=imm, opcode=one.name)
+        return d.emit(f"cvt.{to_kind}.{kind}", d.register(to, target.bytes), place.at, imm=imm)
     narrow = d.new(WIDTHS[to_kind])
-    d.emit(f"cvt.{to_kind}.{kind}", narrow.at, place.at, imm=imm, opcode=one.name)
+    d.emit(f"cvt.{to_kind}.{kind}", narrow.at, place.at, imm=imm)
     sign = to_kind[0] if to_kind[0] == "s" else "u"
-    return d.emit(f"cvt.{sign}{8 * target.bytes}.{sign}{8 * narrow.bytes}", target.at, narrow.at)
+    return _resize(d, target, narrow, sign)
+
+
+def _resize(d: Decoder, to: Place, source: Place, sign: str) -> None:
+    name = f"cvt.{sign}{8 * to.bytes}.{sign}{8 * source.bytes}"
+    d.emit(name, to.at, source.at, opcode=name)

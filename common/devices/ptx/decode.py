@@ -35,7 +35,7 @@ class Decoder(Places):
         self._labels: dict[str, int] = {}
         self._jumps: list[tuple[int, str, Where]] = []
         self._defined = Counter(name for one in kernel.body for name in _results(one))
-        self._block = 0
+        self._block, self._opcode = 0, ""
         self._fixed: dict[int, int] = {}  # {place of a register with one definition: block of that definition}
 
     def decode(self) -> Decoded:
@@ -55,7 +55,7 @@ class Decoder(Places):
                 self.declare(statement)
             else:
                 self._guarded(statement)
-        self.emit("exit")
+        self.emit("exit", opcode="exit")
         for at, label, line in self._jumps:
             if label not in self._labels:
                 raise wrong(line, f"there is no label {label}")
@@ -103,7 +103,7 @@ class Decoder(Places):
             return self.filled(NUMBER, 0, 0xFFFFFFFF if int(text, 0) else 0).at
         if text.startswith("!"):
             turned = self.new(0)
-            self.emit("not.pred", d=turned.at, a=self.predicate(text[1:].strip()), b=ABSENT)
+            self.emit("not.pred", d=turned.at, a=self.predicate(text[1:].strip()), b=ABSENT, opcode="not.pred")
             return turned.at
         place = self.place(text)
         if place.bytes:
@@ -117,17 +117,18 @@ class Decoder(Places):
         self, name: str, d: int = 0, a: int = 0, b: int = 0, c: int = 0, *, imm: int = 0, flags: int = 0,
         more: Sequence[int] = (), opcode: str = "",
     ) -> None:  # fmt: skip
-        number = self._number(name)
+        """Append a row. opcode: for counts and reports; the instruction's as written where none is given."""
+        number, opcode = self._number(name), opcode or self._opcode
         if number < 0:
-            words = (opcode or name).split(".")
-            raise unknown(Instruction(words[0], tuple(words[1:]), (), self.line))
+            first, *words = opcode.split(".")
+            raise unknown(Instruction(first, tuple(words), (), self.line))
         start = len(self.out.more)
         self.out.more += [each & 0xFFFFFFFF for each in more]
-        self.out.rows.append(Row(number, d, a, b, c, imm, flags, start, self.line, opcode or name))
+        self.out.rows.append(Row(number, d, a, b, c, imm, flags, start, self.line, opcode))
 
     def jump(self, name: str, label: str, predicate: int = ABSENT) -> None:
         self._jumps.append((len(self.out.rows), label, self.line))
-        self.emit(name, a=predicate)
+        self.emit(name, a=predicate, opcode=name)
         self._block += 1
 
     def _guarded(self, statement: Statement) -> None:
@@ -137,6 +138,7 @@ class Decoder(Places):
         name, _, rest = text.partition(" ")
         opcode, *words = name.split(".")
         one = Instruction(opcode, tuple(words), tuple(operands(rest)), statement.line)
+        self._opcode = one.name
         if not found:
             return self._rule(self, one)
         unless = found[1] == "!"

@@ -2,7 +2,7 @@
 
 import re
 
-from common.devices.ptx.accesses import SPACES, access
+from common.devices.ptx.accesses import SPACES, memory
 from common.devices.ptx.decode import Decoder
 from common.devices.ptx.rows import ABSENT, Instruction, listed, unknown
 
@@ -32,9 +32,8 @@ def _matrices(d: Decoder, one: Instruction, where: str, places: list[int]) -> No
         raise unknown(one)
     if f"x{len(places)}" not in one.words:
         raise unknown(one, f" with {len(places)} registers")
-    address, wide, offset = d.address(where)
     name = f"{one.opcode}.x{len(places)}" + (".trans" if "trans" in one.words else "")
-    d.emit(name, a=address, imm=offset, flags=access(one, wide), more=places, opcode=one.name)
+    d.emit(name, **memory(d, one, where), more=places)
 
 
 def mma(d: Decoder, one: Instruction) -> None:
@@ -46,7 +45,7 @@ def mma(d: Decoder, one: Instruction) -> None:
     if f"{shape}.{a}" in QUICK and to == c == "f32":
         counts = m * k // 32 // PER_WORD.get(a, 1), k * n // 32 // PER_WORD.get(a, 1)
         places = [place for each in _registers(d, one, (4, *counts, 4)) for place in each]
-        return d.emit(f"mma.{shape}.{a}", more=places, opcode=one.name)
+        return d.emit(f"mma.{shape}.{a}", more=places)
     if k * 32 // PER_WORD.get(a, 1) not in (128, 256):  # bits of a row
         raise unknown(one)
     return _multiply(d, one, (m, n, k), (to, a, b, c), False)
@@ -75,11 +74,10 @@ def wmma(d: Decoder, one: Instruction) -> None:
         places = [d.register(each, 4) for each in listed(names)]
     else:
         places = [d.value(each, kind if kind != "f16" else "b32") for each in listed(names)]
-    address, wide, offset = d.address(where)
+    at = memory(d, one, where)
     step = d.value(stride[0], "b32") if stride else ABSENT
     more = [KINDS[kind], rows, columns, int(layout == "col"), len(places), *places]
-    flags = access(one, wide)
-    return d.emit(f"wmma.{action}", a=address, b=step, imm=offset, flags=flags, more=more, opcode=one.name)
+    return d.emit(f"wmma.{action}", b=step, **at, more=more)
 
 
 def _multiply(d: Decoder, one: Instruction, sizes: tuple[int, int, int], kinds: tuple[str, ...], opaque: bool) -> None:
@@ -96,7 +94,7 @@ def _multiply(d: Decoder, one: Instruction, sizes: tuple[int, int, int], kinds: 
     more: list[int] = [m, n, k]
     for kind, places in zip(kinds, _registers(d, one, tuple(counts)), strict=True):
         more += [KINDS[kind], len(places), *places]
-    d.emit("mma.any", imm=opaque | 2 * ("satfinite" in one.words), more=more, opcode=one.name)
+    d.emit("mma.any", imm=opaque | 2 * ("satfinite" in one.words), more=more)
 
 
 def _registers(d: Decoder, one: Instruction, counts: tuple[int, ...]) -> list[list[int]]:

@@ -4,8 +4,8 @@ from common.devices.ptx.accesses import atom, cp, cvta, fence, ld, mbarrier, pre
 from common.devices.ptx.arithmetic import Rule, approximate, cvt, lop3, mov, plain, selp, setp
 from common.devices.ptx.decode import Decoder
 from common.devices.ptx.matrices import ldmatrix, mma, stmatrix, wmma
-from common.devices.ptx.rows import ABSENT, REMEDY, Instruction, listed, unknown
-from common.devices.ptx.text import wrong
+from common.devices.ptx.rows import ABSENT, Instruction, listed, unknown
+from common.devices.ptx.text import demangled, wrong
 
 
 def decode_instruction(d: Decoder, one: Instruction) -> None:
@@ -31,10 +31,10 @@ def _together(d: Decoder, one: Instruction) -> None:
     more = [d.predicate(p) if p and p != "_" else ABSENT, mask]
     if one.opcode == "shfl":
         places = [d.value(rest[0], kind), d.value(rest[1], "b32"), d.value(rest[2], "b32")]
-        return d.emit(name, d.register(to, 4), *places, more=more, opcode=one.name)
+        return d.emit(name, d.register(to, 4), *places, more=more)
     source = d.predicate(rest[0]) if one.opcode == "vote" else d.value(rest[0], kind)
     target = d.predicate(to) if one.type == "pred" else d.register(to, 4)
-    return d.emit(name, target, source, mask, more=more, opcode=one.name)
+    return d.emit(name, target, source, mask, more=more)
 
 
 REDUCTIONS = {"popc": 1, "and": 2, "or": 3}  # numbers in barriers.cpp
@@ -44,7 +44,7 @@ def _bar(d: Decoder, one: Instruction) -> None:
     """bar and barrier.aligned act for the whole warp at once; barrier without .aligned acts lane by lane."""
     words = [each for each in one.words if each not in ("cta", "aligned")]
     if words == ["warp", "sync"]:
-        return d.emit("bar.warp", a=d.value(one.operands[0], "b32"), opcode=one.name)
+        return d.emit("bar.warp", a=d.value(one.operands[0], "b32"))
     aligned = one.opcode == "bar" or "aligned" in one.words
     rest, target, voted, how = [*one.operands], ABSENT, ABSENT, 0
     if words[0] == "red" and words[1:] in (["popc", "u32"], ["and", "pred"], ["or", "pred"]):
@@ -61,11 +61,11 @@ def _bar(d: Decoder, one: Instruction) -> None:
 def _elect(d: Decoder, one: Instruction) -> None:
     to, _, p = one.operands[0].partition("|")
     target = ABSENT if to == "_" else d.register(to, 4)
-    d.emit("elect", target, b=d.value(one.operands[1], "b32"), more=[d.predicate(p)], opcode=one.name)
+    d.emit("elect", target, b=d.value(one.operands[1], "b32"), more=[d.predicate(p)])
 
 
 def _activemask(d: Decoder, one: Instruction) -> None:
-    d.emit("activemask.b32", d.register(one.operands[0], 4), opcode=one.name)
+    d.emit("activemask.b32", d.register(one.operands[0], 4))
 
 
 def _bra(d: Decoder, one: Instruction) -> None:
@@ -73,28 +73,36 @@ def _bra(d: Decoder, one: Instruction) -> None:
     d.jump("bra", label)
 
 
+SLOW_PATHS = {"__internal_trig_reduction_slowpathd": "sin, cos or tan of a double"}
+
+
 def _call(d: Decoder, one: Instruction) -> None:
     """printf is left out; a failed assertion is a trap with its text."""
     named = [each for each in one.operands if not each.startswith("(")]
     if named == ["vprintf"]:
-        return d.emit("nop", opcode=one.name)
+        return d.emit("nop")
     if named == ["__assertfail"]:
-        return d.emit("trap.assert", a=d.passed[listed(one.operands[-1].strip("()"))[0]], opcode=one.name)
-    raise wrong(one.line, f"{one.name} {named[0]}: calls of functions are not executed", REMEDY)
+        return d.emit("trap.assert", a=d.passed[listed(one.operands[-1].strip("()"))[0]])
+    function = SLOW_PATHS.get(named[0], demangled(named[0]))
+    raise wrong(
+        one.line,
+        f"{function} is a call of the function {named[0]}, which was not inlined: calls of functions are not executed",
+        "make it __forceinline__; in place of a function of double give one of float, or your own",
+    )
 
 
 def _createpolicy(d: Decoder, one: Instruction) -> None:
     """A hint, not executed; counts tell by its value the lines that a copy asks L2 to keep."""
-    d.emit("mov.b64", d.register(one.operands[0], 8), d.number("L2::evict_last" in one.words, 8), opcode=one.name)
+    d.emit("mov.b64", d.register(one.operands[0], 8), d.number("L2::evict_last" in one.words, 8))
 
 
 def _griddepcontrol(d: Decoder, one: Instruction) -> None:
     """Nothing: launches follow one another."""
-    d.emit("nop", opcode=one.name)
+    d.emit("nop")
 
 
 def _bare(name: str) -> Rule:
-    return lambda d, one: d.emit(name, opcode=one.name)
+    return lambda d, one: d.emit(name)
 
 
 _binary, _unary, _ternary = plain("", "", ""), plain("", ""), plain("", "", "", "")

@@ -195,22 +195,17 @@ class PtxKernel:
         report = ctypes.create_string_buffer(REPORT_BYTES)
         executed = np.zeros((len(self.decoded.rows), 2 + len(known)), np.uint64) if options.counts else None
         launch = LaunchRow(
-            (ctypes.c_uint32 * 3)(*grid),
-            (ctypes.c_uint32 * 3)(*block),
-            parameters,
-            rows,
-            len(known),
-            dynamic_shared,
-            options.seed,
-            options.timeout,
-            options.patience,
-            options.strict,
-            options.races,
-            options.empty,
-            workspace.ctypes.data,
-            None if executed is None else executed.ctypes.data,
-            ctypes.cast(report, ctypes.c_char_p),
-            REPORT_BYTES,
+            grid=grid,
+            block=block,
+            parameters=parameters,
+            buffers=rows,
+            buffer_count=len(known),
+            dynamic_shared=dynamic_shared,
+            workspace=workspace.ctypes.data,
+            executed=None if executed is None else executed.ctypes.data,
+            report=ctypes.cast(report, ctypes.c_char_p),
+            report_size=REPORT_BYTES,
+            **{key: value for key, value in vars(options).items() if key != "counts"},
         )
         if options.counts not in self._loaded:
             self._loaded[options.counts] = self._machine.load(self.decoded, options.counts)

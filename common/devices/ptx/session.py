@@ -25,7 +25,7 @@ from common.devices.ptx.counted import counted, exchanges
 from common.devices.ptx.program import Buffer, Options, PtxKernel, PtxProgram
 from common.devices.ptx.report import DEADLOCKED, FAULTED, FINISHED, RACED, TIMED_OUT, TRAPPED, with_lines
 from common.devices.unwritten import NOT_WRITTEN, fill_scratch
-from common.errors import Crashed, Hung, Race
+from common.errors import Crashed, Hung, LabError, Race
 from common.model.layout import MAX_BLOCKS, NOT_SENT, WAIT_WORDS
 from common.model.stages import LAYER, STAGES
 
@@ -33,6 +33,17 @@ if TYPE_CHECKING:
     from common.devices.ptx.device import PtxDevice
 
 STATIC_SHARED = 48 << 10  # bytes; a text that needs more has only dynamic shared memory
+ERRORS: dict[int, tuple[type[LabError], str, str]] = {  # by status: error, cause and remedy
+    DEADLOCKED: (Hung, "deadlock, no block can continue: {first}", "make all threads reach the same barriers"),
+    TIMED_OUT: (
+        Hung,
+        "still running after {timeout:g} s: {first}",
+        "look for an endless loop there, or raise device.timeout_s",
+    ),
+    TRAPPED: (Crashed, "the kernel trapped: {report}", "correct the access or the condition at that line"),
+    FAULTED: (Crashed, "the kernel faulted: {report}", "correct that line"),
+    RACED: (Race, "data race: {first}", "order the two accesses, by a barrier or a release and an acquire"),
+}
 
 
 @dataclass(frozen=True)
@@ -121,21 +132,10 @@ class PtxSession(Session):
         """Nothing: the buffers go with the session."""
 
     def _run_launches(self, these: Sequence[tuple[int, int]]) -> None:
-        """Run `these` launches one after another, and check the canaries.
+        """Run `these` launches, from `common.compile.source.launches`, one after another, and check the canaries.
 
-        these: from `common.compile.source.launches`. Raises Hung, and Crashed for a trap or a write outside a buffer.
+        Raises Hung, and Crashed for a trap or a write outside a buffer.
         """
-        self._launch_all(these)
-        if self._buffers["waits"].tensor.any():
-            raise Crashed(
-                "the kernel wrote into the wait words, although no wait timed out",
-                "look for an index far outside a buffer",
-            )
-        for name, buffer in self._buffers.items():
-            if not buffer.intact():
-                raise Crashed(f"the kernel wrote outside the {name} buffer", "look for an index outside this buffer")
-
-    def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
         pointers = [one.tensor.data_ptr() for one in self._buffers.values()]
         grid, block = (self.blocks, 1, 1), (self._source.launched_threads, 1, 1)
         self.executed = {}
@@ -147,9 +147,18 @@ class PtxSession(Session):
             self._seed += 1
             ended = kernel.launch(grid, block, parameters, self._rows, self._dynamic, options)
             status = ended.status or (RACED if ended.report else FINISHED)  # a kernel here keeps to the letter, too
-            self._raise_for_status(status, with_lines(ended.report, kernel))
+            if status != FINISHED:
+                self._raise(status, with_lines(ended.report, kernel))
             if ended.executed is not None:
                 self._add(kernel, ended.executed)
+        if self._buffers["waits"].tensor.any():
+            raise Crashed(
+                "the kernel wrote into the wait words, although no wait timed out",
+                "look for an index far outside a buffer",
+            )
+        for name, buffer in self._buffers.items():
+            if not buffer.intact():
+                raise Crashed(f"the kernel wrote outside the {name} buffer", "look for an index outside this buffer")
 
     def _add(self, kernel: PtxKernel, executed: np.ndarray) -> None:
         """Add a launch's counts. executed: as in Ended."""
@@ -157,26 +166,13 @@ class PtxSession(Session):
         for stage, counts in counted(kernel.rows(), executed, list(self._buffers), *sizes).items():
             self.executed.setdefault(stage, Counter()).update(counts)
 
-    def _raise_for_status(self, status: int, report: str) -> None:
-        """Raise the error of a status; return if the launch finished. report: with source lines."""
-        first = report.partition("\n")[0]
-        if status == DEADLOCKED:
-            raise Hung(f"deadlock, no block can continue: {first}", "make all threads reach the same barriers", report)
-        if status == TIMED_OUT:
-            raise Hung(
-                f"still running after {self._timeout:g} s: {first}",
-                "look for an endless loop there, or raise device.timeout_s",
-                report,
-            )
+    def _raise(self, status: int, report: str) -> None:
+        """Raise the error of a status. report: with source lines."""
         if status == TRAPPED:
             raise_if_barrier_timed_out(self._buffers["waits"].tensor, self.blocks)
-            raise Crashed(f"the kernel trapped: {report}", "correct the access or the condition at that line")
-        if status == FAULTED:
-            raise Crashed(f"the kernel faulted: {report}", "correct that line")
-        if status == RACED:
-            raise Race(
-                f"data race: {first}", "order the two accesses, by a barrier or a release and an acquire", report
-            )
+        kind, cause, remedy = ERRORS[status]
+        first = report.partition("\n")[0]
+        raise kind(cause.format(first=first, report=report, timeout=self._timeout), remedy, report)
 
 
 def at_end(seed: int) -> bool:
