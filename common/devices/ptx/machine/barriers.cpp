@@ -4,8 +4,6 @@
 // a lane that has ended is out of it, but one that went around the barrier and on with what comes after it is a fault.
 #include "places.hpp"
 
-#include <algorithm>
-
 namespace ptx {
 namespace {
 
@@ -59,8 +57,7 @@ template <bool Waits, bool Aligned> struct Bar {
       return fault(w, in, "only some lanes of the warp come to this barrier, which is for all of them");
     Block &block = *w.block;
     const uint32_t id = first<uint32_t>(w, in->a), threads = in->b ? first<uint32_t>(w, in->b) : living(block);
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
+    for (const int lane : Each{w.mask}) {
       if (w.reg<uint32_t>(in->a)[lane] != id || (in->b && w.reg<uint32_t>(in->b)[lane] != threads))
         return fault(w, in, "lanes of a warp name different barriers", 1u << lane);
     }
@@ -74,8 +71,8 @@ template <bool Waits, bool Aligned> struct Bar {
                        std::to_string(barrier.first - w.program->code.data()) + "} has another number");
     if (!barrier.first) barrier.expected = in->b ? threads : 0, barrier.first = in;
     if (in->imm != no_votes) {
-      barrier.yes += uint32_t(__builtin_popcount(*w.reg<uint32_t>(in->c) & w.mask));
-      barrier.voters += uint32_t(__builtin_popcount(w.mask));
+      barrier.yes += uint32_t(std::popcount(*w.reg<uint32_t>(in->c) & w.mask));
+      barrier.voters += uint32_t(std::popcount(w.mask));
     }
     const uint32_t came = w.mask;
     if (Waits) {

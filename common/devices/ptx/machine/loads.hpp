@@ -6,10 +6,9 @@ namespace ptx {
 
 // A poll of words written by others: a group that polls again without a change sleeps until a change.
 inline bool looked(Warp &w, const In *in, uint8_t *const *at, uint32_t bytes) {
-  const int first = __builtin_ctz(w.mask);
+  const int first = std::countr_zero(w.mask);
   if (w.grid->would_sleep(w, first, at[first])) return uncount(w, in), w.grid->sleep(w, in), false;
-  for (uint32_t left = w.mask; left; left &= left - 1)
-    w.grid->look(w, __builtin_ctz(left), at[__builtin_ctz(left)], bytes);
+  for (const int lane : Each{w.mask}) w.grid->look(w, lane, at[lane], bytes);
   return true;
 }
 
@@ -86,10 +85,8 @@ template <class E, class R, int V> struct Load {
     if (Flags{in->flags}.strong() && !looked(w, in, from, sizeof(E) * V)) return false;
     if (w.grid->races && !w.grid->races->load(w, in, w.mask, from, sizeof(E), V)) return false;
     const Registers<R, V> to(w, in);
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
+    for (const int lane : Each{w.mask})
       for (int k = 0; k < V; ++k) to.d[k][lane] = reinterpret_cast<const E *>(from[lane])[k];
-    }
     return true;
   }
 };

@@ -1,8 +1,6 @@
 // Barriers in shared memory: mbarrier.
 #include "places.hpp"
 
-#include <algorithm>
-
 namespace ptx {
 namespace {
 
@@ -41,21 +39,19 @@ bool changed(Warp &w, const In *in, int lane, Found f, uint32_t arrivals, int64_
 struct Init { // [a], b
   static void run(Warp &w, const In *in) {
     const Flags f{in->flags};
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
+    for (const int lane : Each{w.mask}) {
       const uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
       const uint32_t count = w.reg<uint32_t>(in->b)[lane];
       if (!place(w, in, f.space(), lane, address, 8, writes | by_copy)) return;
       if (count == 0 || count >= 1 << 20) return fault(w, in, "an mbarrier for " + std::to_string(count), 1u << lane);
       const auto key = uint32_t(f.space() == generic ? address - shared_window : address);
       if (w.block->mbarrier(key)) return fault(w, in, "a second mbarrier.init" + at(key), 1u << lane);
-      const uint32_t number = w.block->initialized++;
       w.block->guard_begin = std::min(w.block->guard_begin, key);
       w.block->guard_end = std::max(w.block->guard_end, key + 8);
       auto &all = w.block->mbarriers;
       if (all.size() <= key / 8) all.resize(key / 8 + 1);
-      all[key / 8] = std::make_unique<Mbarrier>(Mbarrier{count, count, 0, 0, number});
-      if (w.grid->races && !w.grid->races->init(w, in, lane, *all[key / 8])) return;
+      all[key / 8] = std::make_unique<Mbarrier>(Mbarrier{count, count, 0, 0, w.block->initialized++});
+      if (w.grid->races) w.grid->races->init(w, lane);
     }
     GO_ON;
   }
@@ -63,8 +59,8 @@ struct Init { // [a], b
 
 struct Invalidate {
   static void run(Warp &w, const In *in) {
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const Found found = barrier_of(w, in, __builtin_ctz(left));
+    for (const int lane : Each{w.mask}) {
+      const Found found = barrier_of(w, in, lane);
       if (!found.barrier || !waited_for_copies(*found.barrier)) return;
       w.block->mbarriers[found.address / 8].reset();
     }
@@ -75,8 +71,7 @@ struct Invalidate {
 // d, [a], b: b arrivals, or one with b expected bytes (expect_tx); d gets the phase.
 template <bool Arrives, bool Bytes, bool Drops> struct Arrive {
   static void run(Warp &w, const In *in) {
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
+    for (const int lane : Each{w.mask}) {
       const Found found = barrier_of(w, in, lane);
       if (!found.barrier) return;
       Mbarrier &b = *found.barrier;
@@ -108,7 +103,7 @@ template <bool Parity> struct Test {
   template <bool M> static void run(Warp &w, const In *in) {
     uint32_t over = 0;
     for (uint32_t left = w.mask, same; left; left &= ~same) { // lanes mostly wait for one phase
-      const int lane = __builtin_ctz(left);
+      const int lane = std::countr_zero(left);
       const Found found = barrier_of(w, in, lane);
       if (!found.barrier) return;
       same = equal_lanes(w, in, lane) & left;
@@ -120,8 +115,8 @@ template <bool Parity> struct Test {
       if (!done && w.grid->would_sleep(w, lane, word)) return w.grid->sleep(w, in);
       if (!done) w.grid->look(w, lane, word, 8);
       if (done && w.grid->races)
-        for (uint32_t those = same; those; those &= those - 1)
-          if (!w.grid->races->waited(w, in, __builtin_ctz(those), *found.barrier)) return;
+        for (const int each : Each{same})
+          if (!w.grid->races->waited(w, in, each, *found.barrier)) return;
       if (done) over |= same, found.barrier->seen_over = now;
     }
     set_predicate<true>(w, in->d, over);
@@ -137,17 +132,14 @@ bool waited_for_copies(const Mbarrier &b) {
          false;
 }
 
-bool complete_bytes(Warp &w, const In *in, int lane, uint32_t address, uint32_t bytes) {
-  Mbarrier *found = w.block->mbarrier(address);
-  if (!found) return fault(w, in, "the mbarrier of a copy has gone", 1u << lane), false;
-  return changed(w, in, lane, {address, found}, 0, -int64_t(bytes));
-}
-
-bool complete_arrivals(Warp &w, const In *in, int lane, uint32_t address, uint32_t arrivals) {
-  Mbarrier *found = w.block->mbarrier(address);
-  if (!found) return fault(w, in, "the mbarrier of copies has gone", 1u << lane), false;
+void complete(const Bulk &landed) {
+  Warp &w = *landed.warp;
+  const int lane = landed.lanes ? std::countr_zero(landed.lanes) : 0;
+  Mbarrier *found = w.block->mbarrier(landed.barrier);
+  if (!found) return fault(w, landed.in, "the mbarrier of a copy has gone", 1u << lane);
+  const auto arrivals = uint32_t(std::popcount(landed.lanes));
   found->promised -= arrivals;
-  return changed(w, in, lane, {address, found}, arrivals, 0);
+  changed(w, landed.in, lane, {landed.barrier, found}, arrivals, -int64_t(landed.bytes));
 }
 
 void add_mbarriers(Ops &ops) {

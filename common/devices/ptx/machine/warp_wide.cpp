@@ -13,8 +13,7 @@ inline bool together(Warp &w, const In *in, uint32_t at) {
     LANES common &= masks[i];
     if (common == all_lanes) return true;
   }
-  for (uint32_t left = w.mask; left; left &= left - 1) {
-    const int lane = __builtin_ctz(left);
+  for (const int lane : Each{w.mask}) {
     if (!on(masks[lane], lane)) return fault(w, in, "a lane that is not in its own member mask", 1u << lane), false;
     members |= masks[lane];
   }
@@ -46,8 +45,7 @@ template <Way Which> struct Shuffle {
     if (mask == all_lanes) {
       permute(a, from, d);
     } else {
-      for (uint32_t left = mask; left; left &= left - 1) {
-        const int lane = __builtin_ctz(left);
+      for (const int lane : Each{mask}) {
         if (!on(mask, from[lane])) return fault(w, in, "a shuffle from a lane that takes no part", 1u << lane);
         d[lane] = a[from[lane]];
       }
@@ -74,22 +72,27 @@ struct ShuffledSum {
   }
 };
 
+// does(lane, its members that are here) for each lane: the predicate at `at`, if it has a place. False if it waits.
+template <class F> bool by_members(Warp &w, const In *in, uint32_t at, F does) {
+  if (!together(w, in, in->b)) return false;
+  uint32_t found = 0;
+  for (const int lane : Each{w.mask}) found |= uint32_t(does(lane, w.reg<uint32_t>(in->b)[lane] & w.mask)) << lane;
+  if (at) set_predicate<true>(w, at, found);
+  return true;
+}
+
 enum Kind { all, any, uni, ballot };
 
 // vote d, a, b; each lane's vote is among its own mask.
 template <Kind Which> struct Vote {
   static void run(Warp &w, const In *in) {
-    if (!together(w, in, in->b)) return;
-    const uint32_t yes = *w.reg<uint32_t>(in->a) & w.mask, *masks = w.reg<uint32_t>(in->b);
-    uint32_t found = 0;
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      const uint32_t members = masks[lane] & w.mask, said = yes & members;
-      if (Which == ballot) w.reg<uint32_t>(in->d)[lane] = said;
-      const bool holds = Which == all ? said == members : Which == any ? said != 0 : said == 0 || said == members;
-      found |= uint32_t(holds) << lane;
-    }
-    if (Which != ballot) set_predicate<true>(w, in->d, found);
+    const uint32_t yes = *w.reg<uint32_t>(in->a);
+    if (!by_members(w, in, Which == ballot ? 0 : in->d, [&](int lane, uint32_t members) {
+          const uint32_t said = yes & members;
+          if (Which == ballot) w.reg<uint32_t>(in->d)[lane] = said;
+          return Which == all ? said == members : Which == any ? said != 0 : said == 0 || said == members;
+        }))
+      return;
     GO_ON;
   }
 };
@@ -97,20 +100,15 @@ template <Kind Which> struct Vote {
 // redux d, a, b
 template <class T, class F> struct Redux {
   static void run(Warp &w, const In *in) {
-    if (!together(w, in, in->b)) return;
     T a[warp_size];
     std::memcpy(a, w.reg<T>(in->a), sizeof a);
-    const uint32_t *masks = w.reg<uint32_t>(in->b);
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      T sum{};
-      bool begun = false;
-      for (uint32_t others = masks[lane] & w.mask; others; others &= others - 1) {
-        const T x = a[__builtin_ctz(others)];
-        sum = begun ? F{}(sum, x) : x, begun = true;
-      }
-      w.reg<T>(in->d)[lane] = sum;
-    }
+    if (!by_members(w, in, 0, [&](int lane, uint32_t members) {
+          T sum = a[std::countr_zero(members)];
+          for (const int other : Each{members & (members - 1)}) sum = F{}(sum, a[other]);
+          w.reg<T>(in->d)[lane] = sum;
+          return true;
+        }))
+      return;
     GO_ON;
   }
 };
@@ -119,38 +117,26 @@ template <class T, class F> void redux(Ops &ops, const std::string &name, F) { p
 // match.any d, a, b and match.all d|more[0], a, b
 template <class T, bool All> struct Match {
   static void run(Warp &w, const In *in) {
-    if (!together(w, in, in->b)) return;
     T a[warp_size];
     std::memcpy(a, w.reg<T>(in->a), sizeof a);
-    const uint32_t *masks = w.reg<uint32_t>(in->b);
-    uint32_t found = 0;
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      uint32_t same = 0;
-      for (uint32_t others = masks[lane] & w.mask; others; others &= others - 1) {
-        const int other = __builtin_ctz(others);
-        same |= uint32_t(a[other] == a[lane]) << other;
-      }
-      const bool equal = same == (masks[lane] & w.mask);
-      w.reg<uint32_t>(in->d)[lane] = All && !equal ? 0 : same;
-      found |= uint32_t(equal) << lane;
-    }
-    if (All && w.program->more[in->more]) set_predicate<true>(w, w.program->more[in->more], found);
+    if (!by_members(w, in, All ? w.program->more[in->more] : 0, [&](int lane, uint32_t members) {
+          uint32_t same = 0;
+          for (const int other : Each{members}) same |= uint32_t(a[other] == a[lane]) << other;
+          w.reg<uint32_t>(in->d)[lane] = All && same != members ? 0 : same;
+          return same == members;
+        }))
+      return;
     GO_ON;
   }
 };
 
 struct Elect { // d|more[0], b: the lowest lane of the members
   static void run(Warp &w, const In *in) {
-    if (!together(w, in, in->b)) return;
-    const uint32_t *masks = w.reg<uint32_t>(in->b);
-    uint32_t chosen = 0;
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left), leader = __builtin_ctz(masks[lane] & w.mask);
-      if (in->d) w.reg<uint32_t>(in->d)[lane] = uint32_t(leader);
-      chosen |= uint32_t(leader == lane) << lane;
-    }
-    set_predicate<true>(w, w.program->more[in->more], chosen);
+    if (!by_members(w, in, w.program->more[in->more], [&](int lane, uint32_t members) {
+          if (in->d) w.reg<int>(in->d)[lane] = std::countr_zero(members);
+          return lane == std::countr_zero(members);
+        }))
+      return;
     GO_ON;
   }
 };
