@@ -114,20 +114,19 @@ template <class D, class S> struct Resize { // integers; the sign of D does not 
   }
 };
 
-struct Packed { // cvt.rn.bf16x2.f32 and f16x2: a is the upper half
-  static void run(Warp &w, const In *in) {
-    set_mode(mode_of(nearest, false));
-    const float *a = w.reg<float>(in->a), *b = w.reg<float>(in->b);
-    const bool brains = in->c, to_zero = (in->imm & 15) == 4, positive = in->imm & relu;
-    uint32_t *d = w.reg<uint32_t>(in->d);
-    const auto one = [=](float x) -> uint32_t {
-      return brains ? to_brain(x, to_zero, positive) : to_half(positive && x < 0 ? 0. : double(x), to_zero);
-    };
-    for (const int i : Each{w.mask}) d[i] = one(a[i]) << 16 | one(b[i]);
-    set_mode(mode_of(nearest, true));
-    GO_ON;
-  }
-};
+// cvt.rn.bf16x2.f32 and f16x2: a is the upper half
+void convert_pair(Warp &w, const In *in) {
+  set_mode(mode_of(nearest, false));
+  const float *a = w.reg<float>(in->a), *b = w.reg<float>(in->b);
+  const bool brains = in->c, to_zero = (in->imm & 15) == 4, positive = in->imm & relu;
+  uint32_t *d = w.reg<uint32_t>(in->d);
+  const auto one = [=](float x) -> uint32_t {
+    return brains ? to_brain(x, to_zero, positive) : to_half(positive && x < 0 ? 0. : double(x), to_zero);
+  };
+  for (const int i : Each{w.mask}) d[i] = one(a[i]) << 16 | one(b[i]);
+  set_mode(mode_of(nearest, true));
+  GO_ON;
+}
 
 std::string name(uint32_t to, uint32_t from) { return std::string("cvt.") + types[to] + "." + types[from]; }
 
@@ -148,7 +147,7 @@ void add_conversions(Ops &ops) {
     resizes<uint8_t>(ops, u8 + sign), resizes<uint16_t>(ops, u16 + sign);
     resizes<uint32_t>(ops, u32 + sign), resizes<uint64_t>(ops, u64 + sign);
   }
-  put<Packed>(ops, "cvt.x2.f32");
+  put(ops, "cvt.x2.f32", convert_pair);
 }
 
 } // namespace ptx

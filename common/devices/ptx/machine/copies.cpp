@@ -13,66 +13,71 @@ void poison(uint8_t *at, uint32_t bytes) {
 }
 
 // [a], [b]; more: offset of the source, bytes, and the register with the number of bytes read, or 0.
-struct CopyAsync {
-  static void run(Warp &w, const In *in) {
-    const Flags f{in->flags};
-    const uint32_t *more = &w.program->more[in->more], bytes = more[1];
-    uint32_t rest = w.mask;
-    while (rest) { // lanes with equally many committed groups share one copy
-      const uint32_t group = w.committed[std::countr_zero(rest)];
-      Copy &copy = w.copies.emplace_back(Copy{0, group, bytes, in, {}, {}, {}, w.copied++, 0});
-      for (const int lane : Each{rest}) {
-        if (w.committed[lane] != group) continue;
-        const uint64_t to = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
-        const uint64_t from = w.reg<uint64_t>(in->b)[lane] + uint64_t(int32_t(more[0]));
-        const uint32_t read = more[2] ? w.reg<uint32_t>(more[2])[lane] : bytes;
-        if (read > bytes) return fault(w, in, "cp.async reads more than it writes", 1u << lane);
-        copy.to[lane] = place(w, in, f.space(), lane, to, bytes, writes);
-        if (!copy.to[lane]) return;
-        copy.from[lane] = read ? place(w, in, global, lane, from, bytes, reads) : nullptr;
-        if (read && !copy.from[lane]) return;
-        copy.read[lane] = uint8_t(read);
-        copy.mask |= 1u << lane;
-        if (w.grid->races && !w.grid->races->copy_begins(w, in, lane, copy.to[lane], bytes)) return;
-        if (w.grid->launch.strict) poison(copy.to[lane], bytes);
-      }
-      rest &= ~copy.mask;
+void copy_async(Warp &w, const In *in) {
+  const uint32_t *more = &w.program->more[in->more], bytes = more[1];
+  uint32_t rest = w.mask;
+  while (rest) { // lanes with equally many committed groups share one copy
+    const uint32_t group = w.committed[std::countr_zero(rest)];
+    Copy &copy = w.copies.emplace_back(Copy{0, group, bytes, in, {}, {}, {}, w.copied++, 0});
+    for (const int lane : Each{rest}) {
+      if (w.committed[lane] != group) continue;
+      const uint64_t from = w.reg<uint64_t>(in->b)[lane] + uint64_t(int32_t(more[0]));
+      const uint32_t read = more[2] ? w.reg<uint32_t>(more[2])[lane] : bytes;
+      if (read > bytes) return fault(w, in, "cp.async reads more than it writes", 1u << lane);
+      copy.to[lane] = place(w, in, lane, bytes, writes);
+      if (!copy.to[lane]) return;
+      copy.from[lane] = read ? place(w, in, global, lane, from, bytes, reads) : nullptr;
+      if (read && !copy.from[lane]) return;
+      copy.read[lane] = uint8_t(read);
+      copy.mask |= 1u << lane;
+      if (w.grid->races && !w.grid->races->copy_begins(w, in, lane, copy.to[lane], bytes)) return;
+      if (w.grid->launch.strict) poison(copy.to[lane], bytes);
     }
-    if (w.grid->launch.strict && w.grid->below(4) == 0) land(w, w.mask, 0);
-    GO_ON;
+    rest &= ~copy.mask;
   }
-};
+  if (w.grid->launch.strict && w.grid->below(4) == 0) land(w, w.mask, 0);
+  GO_ON;
+}
+
+void commit(Warp &w, const In *in) {
+  for (const int lane : Each{w.mask}) ++w.committed[lane];
+  GO_ON;
+}
+
+// imm: number of newest groups that may be in flight; -1: waits for all, committed or not.
+void wait_group(Warp &w, const In *in) {
+  land(w, w.mask, in->imm < 0 ? UINT32_MAX : uint32_t(in->imm));
+  GO_ON;
+}
 
 // [a]: a lane arrives when all its earlier copies have landed; without NoInc the phase takes one more arrival.
-template <bool NoInc> struct ArriveCopied {
-  template <bool M> static void run(Warp &w, const In *in) {
-    const Flags f{in->flags};
-    Block &block = *w.block;
-    for (uint32_t left = w.mask; left;) { // lanes mostly name one barrier
-      const int first = std::countr_zero(left);
-      const uint64_t at = address_of(w, in->a, f.wide(), first);
-      const uint64_t address = at + uint64_t(in->imm) - (f.space() == generic ? shared_window : 0);
-      Mbarrier *found = block.mbarrier(address);
-      if (!found) return fault(w, in, "copies handed over to what is no mbarrier", 1u << first);
-      uint32_t lanes = 0;
-      for (const int lane : Each{left}) {
-        if (address_of(w, in->a, f.wide(), lane) != at) continue;
-        lanes |= 1u << lane;
-        if (!NoInc) ++found->pending;
-        if (++found->promised > found->pending)
-          return fault(w, in, "more arrivals than the mbarrier's phase takes", 1u << lane);
-        if (w.grid->races && !w.grid->races->handed_over(w, in, lane, *found)) return;
-      }
-      found->carries(w, in, first);
-      for (Copy &copy : w.copies) copy.handed |= copy.mask & lanes;
-      block.bulks.push_back(
-          {nullptr, nullptr, 0, uint32_t(address), w.grid->turn + w.grid->below(24), in, &w, lanes, w.copied});
-      ++w.grid->in_flight;
-      left &= ~lanes;
+template <bool NoInc> void arrive_copied(Warp &w, const In *in) {
+  const Flags f{in->flags};
+  Block &block = *w.block;
+  for (uint32_t left = w.mask; left;) { // lanes mostly name one barrier
+    const int first = std::countr_zero(left);
+    const uint64_t at = address_of(w, in->a, f.wide(), first);
+    const uint64_t address = at + uint64_t(in->imm) - (f.space() == generic ? shared_window : 0);
+    Mbarrier *found = block.mbarrier(address);
+    if (!found) return fault(w, in, "copies handed over to what is no mbarrier", 1u << first);
+    uint32_t lanes = 0;
+    for (const int lane : Each{left}) {
+      if (address_of(w, in->a, f.wide(), lane) != at) continue;
+      lanes |= 1u << lane;
+      if (!NoInc) ++found->pending;
+      if (++found->promised > found->pending)
+        return fault(w, in, "more arrivals than the mbarrier's phase takes", 1u << lane);
+      if (w.grid->races && !w.grid->races->handed_over(w, in, lane, *found)) return;
     }
-    NEXT;
+    found->carries(w, in, first);
+    for (Copy &copy : w.copies) copy.handed |= copy.mask & lanes;
+    block.bulks.push_back(
+        {nullptr, nullptr, 0, uint32_t(address), w.grid->turn + w.grid->below(24), in, &w, lanes, w.copied});
+    ++w.grid->in_flight;
+    left &= ~lanes;
   }
-};
+  GO_ON;
+}
 
 // The source of a lane's bulk copy or prefetch, [b], after the checks; null after a fault.
 const uint8_t *bulk_source(Warp &w, const In *in, int lane, uint64_t to, const std::string &what) {
@@ -88,53 +93,47 @@ const uint8_t *bulk_source(Warp &w, const In *in, int lane, uint64_t to, const s
 }
 
 // [a], [b], more: size, [barrier], offsets of source and barrier.
-struct CopyBulk {
-  static void run(Warp &w, const In *in) {
-    const Flags f{in->flags};
-    Block &block = *w.block;
-    Grid &grid = *w.grid;
-    const uint32_t *more = &w.program->more[in->more];
-    for (const int lane : Each{w.mask}) {
-      const uint64_t to = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
-      const uint8_t *source = bulk_source(w, in, lane, to, "copy");
-      if (!source) return;
-      const uint32_t bytes = w.reg<uint32_t>(more[0])[lane];
-      const uint64_t barrier = address_of(w, more[1], more[5], lane) + uint64_t(int32_t(more[4]));
-      Mbarrier *found = block.mbarrier(barrier);
-      if (!found) return fault(w, in, "a bulk copy for what is no mbarrier", 1u << lane);
-      uint8_t *target = nullptr;
-      const uint64_t end = to + bytes;
-      const bool near = to < block.guard_end && end > block.guard_begin;              // an mbarrier may lie in it
-      for (uint64_t at = to; at < end; at += near || bytes == 16 ? 16 : bytes - 16) { // all of it, or both ends
-        uint8_t *t = place(w, in, f.space(), lane, at, 16, writes);
-        if (!t) return;
-        if (!target) target = t;
-      }
-      if (grid.races && !grid.races->bulk_begins(w, in, lane, target, source, bytes, *found)) return;
-      found->carries(w, in, lane);
-      if (grid.launch.strict) poison(target, bytes);
-      block.bulks.push_back({target, source, bytes, uint32_t(barrier), grid.turn + grid.below(24), in, &w});
-      ++grid.in_flight;
+void copy_bulk(Warp &w, const In *in) {
+  const Flags f{in->flags};
+  Block &block = *w.block;
+  Grid &grid = *w.grid;
+  const uint32_t *more = &w.program->more[in->more];
+  for (const int lane : Each{w.mask}) {
+    const uint64_t to = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
+    const uint8_t *source = bulk_source(w, in, lane, to, "copy");
+    if (!source) return;
+    const uint32_t bytes = w.reg<uint32_t>(more[0])[lane];
+    const uint64_t barrier = address_of(w, more[1], more[5], lane) + uint64_t(int32_t(more[4]));
+    Mbarrier *found = block.mbarrier(barrier);
+    if (!found) return fault(w, in, "a bulk copy for what is no mbarrier", 1u << lane);
+    uint8_t *target = nullptr;
+    const uint64_t end = to + bytes;
+    const bool near = to < block.guard_end && end > block.guard_begin;              // an mbarrier may lie in it
+    for (uint64_t at = to; at < end; at += near || bytes == 16 ? 16 : bytes - 16) { // all of it, or both ends
+      uint8_t *t = place(w, in, f.space(), lane, at, 16, writes);
+      if (!t) return;
+      if (!target) target = t;
     }
-    GO_ON;
+    if (grid.races && !grid.races->bulk_begins(w, in, lane, target, source, bytes, *found)) return;
+    found->carries(w, in, lane);
+    if (grid.launch.strict) poison(target, bytes);
+    block.bulks.push_back({target, source, bytes, uint32_t(barrier), grid.turn + grid.below(24), in, &w});
+    ++grid.in_flight;
   }
-};
+  GO_ON;
+}
 
 // [b], more: size, nothing, offset of the source. Nothing but the checks.
-struct PrefetchBulk {
-  static void run(Warp &w, const In *in) {
-    for (const int lane : Each{w.mask})
-      if (!bulk_source(w, in, lane, 0, "prefetch")) return;
-    GO_ON;
-  }
-};
+void prefetch_bulk(Warp &w, const In *in) {
+  for (const int lane : Each{w.mask})
+    if (!bulk_source(w, in, lane, 0, "prefetch")) return;
+  GO_ON;
+}
 
-template <class F> struct Fence {
-  static void run(Warp &w, const In *in) {
-    if (w.grid->races) F{}(*w.grid->races, w, in);
-    GO_ON;
-  }
-};
+template <auto Does> void fence(Warp &w, const In *in) {
+  if (w.grid->races) Does(*w.grid->races, w, in);
+  GO_ON;
+}
 
 } // namespace
 
@@ -168,21 +167,14 @@ void land(Block &block, size_t number) {
 }
 
 void add_copies(Ops &ops) {
-  const auto of_group = [&]<class F>(const char *name, F) { put<OfGroup<F>>(ops, name); };
-  put<CopyAsync>(ops, "cp.async");
-  of_group("cp.async.commit_group", [](Warp &w, const In *) {
-    for (const int lane : Each{w.mask}) ++w.committed[lane];
-  });
-  of_group("cp.async.wait_group", [](Warp &w, const In *in) {      // imm: newest groups that may be in flight
-    land(w, w.mask, in->imm < 0 ? UINT32_MAX : uint32_t(in->imm)); // -1: waits for all, committed or not
-  });
-  put<ArriveCopied<false>>(ops, "cp.async.mbarrier.arrive");
-  put<ArriveCopied<true>>(ops, "cp.async.mbarrier.arrive.noinc");
-  put<CopyBulk>(ops, "cp.async.bulk"), put<PrefetchBulk>(ops, "cp.async.bulk.prefetch");
-  const auto fence = [&]<class F>(const char *name, F) { put<Fence<F>>(ops, name); };
-  fence("fence.proxy.async", [](Races &races, Warp &w, const In *) { races.proxy_fence(w); });
-  fence("fence.mbarrier_init", [](Races &races, Warp &w, const In *) { races.init_fence(w); });
-  fence("fence", [](Races &races, Warp &w, const In *in) { races.fence(w, Flags{in->flags}.scope()); });
+  put(ops, "cp.async", copy_async);
+  put(ops, "cp.async.commit_group", commit), put(ops, "cp.async.wait_group", wait_group);
+  put(ops, "cp.async.mbarrier.arrive", arrive_copied<false>);
+  put(ops, "cp.async.mbarrier.arrive.noinc", arrive_copied<true>);
+  put(ops, "cp.async.bulk", copy_bulk), put(ops, "cp.async.bulk.prefetch", prefetch_bulk);
+  put(ops, "fence.proxy.async", fence<[](Races &races, Warp &w, const In *) { races.proxy_fence(w); }>);
+  put(ops, "fence.mbarrier_init", fence<[](Races &races, Warp &w, const In *) { races.init_fence(w); }>);
+  put(ops, "fence", fence<[](Races &races, Warp &w, const In *in) { races.fence(w, Flags{in->flags}.scope()); }>);
 }
 
 } // namespace ptx

@@ -5,7 +5,7 @@
 namespace ptx {
 
 void add_integers(Ops &), add_floats(Ops &), add_conversions(Ops &), add_comparisons(Ops &), add_memory(Ops &);
-void add_warp_wide(Ops &), add_matrices(Ops &), add_products(Ops &), add_control(Ops &);
+void add_warp_wide(Ops &), add_matrices(Ops &), add_control(Ops &);
 void add_barriers(Ops &), add_mbarriers(Ops &), add_copies(Ops &);
 
 namespace {
@@ -14,7 +14,7 @@ const Ops &ops() {
   static const Ops all = [] {
     Ops made;
     for (const auto add : {add_integers, add_floats, add_conversions, add_comparisons, add_memory, add_warp_wide,
-                           add_matrices, add_products, add_control, add_barriers, add_mbarriers, add_copies})
+                           add_matrices, add_control, add_barriers, add_mbarriers, add_copies})
       add(made);
     return made;
   }();

@@ -12,21 +12,15 @@ template <class T> using Wide =
                                           std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>>>;
 
 // a / b or a % b. By zero PTX leaves the result open: a fault.
-template <class T, bool Rest> struct Divide {
-  static T result(T a, T b) {
-    if constexpr (std::is_signed_v<T>)
-      if (b == -1) return Rest ? T(0) : T(0 - std::make_unsigned_t<T>(a));
-    return T(Rest ? a % b : a / b);
+template <class T, bool Rest> void divide(Warp &w, const In *in) {
+  for (const int lane : Each{w.mask}) {
+    const T a = w.reg<T>(in->a)[lane], b = w.reg<T>(in->b)[lane];
+    if (b == 0) return fault(w, in, "an integer is divided by zero", 1u << lane);
+    const bool turns = std::is_signed_v<T> && b == T(-1); // the CPU faults at the lowest number
+    w.reg<T>(in->d)[lane] = turns ? (Rest ? T(0) : T(0 - std::make_unsigned_t<T>(a))) : T(Rest ? a % b : a / b);
   }
-  static void run(Warp &w, const In *in) {
-    const T *a = w.reg<T>(in->a), *b = w.reg<T>(in->b);
-    for (const int lane : Each{w.mask}) {
-      if (b[lane] == 0) return fault(w, in, "an integer is divided by zero", 1u << lane);
-      w.reg<T>(in->d)[lane] = result(a[lane], b[lane]);
-    }
-    GO_ON;
-  }
-};
+  GO_ON;
+}
 
 template <class T> uint32_t like_sign(T a) { // leading bits that only repeat the sign, or zeros of an unsigned number
   return uint32_t(std::countl_zero(std::make_unsigned_t<T>(std::is_signed_v<T> && a < 0 ? ~a : a)));
@@ -52,7 +46,7 @@ template <class T> void signed_or_not(Rare rare, auto &&into, const std::string 
   using U = std::make_unsigned_t<T>;
   put(into, "min." + t, [](T a, T b) { return a < b ? a : b; });
   put(into, "max." + t, [](T a, T b) { return a > b ? a : b; });
-  put<Divide<T, false>>(rare.ops, "div." + t), put<Divide<T, true>>(rare.ops, "rem." + t);
+  put(rare.ops, "div." + t, divide<T, false>), put(rare.ops, "rem." + t, divide<T, true>);
   put(rare, "mul.hi." + t, [](T a, T b) { return T(Wide<T>(a) * b >> width<T>); });
   put(rare, "mad.hi." + t, [](T a, T b, T c) { return T(U(Wide<T>(a) * b >> width<T>) + U(c)); });
   put(into, "shr." + t,
@@ -155,18 +149,6 @@ template <class U> struct Join { // mov of the parts to one register
   }
 };
 
-// Three rows, see fuse.cpp. more: d, e, a, b, n of d = e + ((a + b) << n).
-struct Indexed {
-  static void run(Warp &w, const In *in) {
-    const uint32_t *more = &w.program->more[in->more], n = more[4];
-    uint64_t *d = w.reg<uint64_t>(more[0]);
-    const uint64_t *e = w.reg<uint64_t>(more[1]), *a = w.reg<uint64_t>(more[2]), *b = w.reg<uint64_t>(more[3]);
-    LANES d[i] = e[i] + ((a[i] + b[i]) << n);
-    in += 3;
-    return in->run[0](w, in);
-  }
-};
-
 } // namespace
 
 void add_integers(Ops &ops) {
@@ -182,7 +164,6 @@ void add_integers(Ops &ops) {
   put<Split<uint16_t>>(rare, "split.b16"), put<Split<uint32_t>>(rare, "split.b32");
   put<Join<uint16_t>>(rare, "join.b16"), put<Join<uint32_t>>(rare, "join.b32");
   put<Split<uint64_t>>(ops, "split.b64"), put<Join<uint64_t>>(ops, "join.b64");
-  put<Indexed>(ops, "indexed");
 }
 
 } // namespace ptx

@@ -175,14 +175,6 @@ template <class H> inline void run_rarely(Warp &w, const In *in) {
   GO_ON;
 }
 
-// Instructions of a group as a whole.
-template <class F> struct OfGroup {
-  static void run(Warp &w, const In *in) {
-    F{}(w, in);
-    GO_ON;
-  }
-};
-
 struct Rare { // operations that have one function
   Ops &ops;
 };
@@ -192,11 +184,11 @@ template <class H> inline void put(Rare into, const std::string &name, uint32_t 
 template <class H> inline void put(Ops &ops, const std::string &name, uint32_t flags = 0) {
   if constexpr (requires { H::template lanes<true>; })
     ops[name] = {run_lanes<H, false>, run_lanes<H, true>, flags};
-  else if constexpr (requires { H::template run<true>; })
-    ops[name] = {H::template run<false>, H::template run<true>, flags};
   else
-    ops[name] = {H::run, H::run, flags};
+    ops[name] = {H::template run<false>, H::template run<true>, flags};
 }
+inline void put(Ops &ops, const std::string &name, Fn run) { ops[name] = {run, run}; }
+inline void put(Ops &ops, const std::string &name, Fn plain, Fn masked) { ops[name] = {plain, masked}; }
 template <class F> inline void put(auto &&into, const std::string &name, F) { put<OfLanes<F>>(into, name); }
 
 } // namespace ptx

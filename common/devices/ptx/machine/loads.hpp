@@ -63,16 +63,9 @@ template <class E, class R, int V> struct Load {
         LANES d[i] = value;
       }
     } else {
-      R *x = to.d[0], *y = to.d[V > 1 ? 1 : 0], *z = to.d[V > 2 ? 2 : 0], *u = to.d[V > 2 ? 3 : 0];
-      if constexpr (V == 1) {
-        LANES x[i] = p[i];
-      } else if constexpr (V == 2) {
-        LANES x[i] = p[2 * i], y[i] = p[2 * i + 1];
-      } else if constexpr (V == 4) {
-        LANES x[i] = p[4 * i], y[i] = p[4 * i + 1], z[i] = p[4 * i + 2], u[i] = p[4 * i + 3];
-      } else {
-        for (int k = 0; k < V; ++k)
-          for (int i = 0; i < warp_size; ++i) to.d[k][i] = p[V * i + k];
+      for (int k = 0; k < V; ++k) {
+        R *d = to.d[k];
+        LANES d[i] = p[V * i + k];
       }
     }
     NEXT;

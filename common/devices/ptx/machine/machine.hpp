@@ -121,7 +121,6 @@ struct Launch {
 };
 
 enum class Wait : uint8_t { ready, lanes, barrier, poll };
-constexpr const char *waits[] = {"can go on", "waits for lanes", "waits at a barrier of the block", "polls"};
 struct Group {
   uint32_t mask;
   const In *ip;
@@ -271,15 +270,6 @@ inline void park(Warp &w, const In *in, Wait wait) {
   w.current = -1;
 }
 
-// True if another warp takes its turn here, after an access that others may wait for; the group goes on behind `in`.
-inline bool overtaken(Warp &w, const In *in) {
-  if (!w.grid->launch.strict || w.grid->below(4)) return false;
-  park(w, in + 1, Wait::ready);
-  w.fuel = -1;
-  return true;
-}
-
-void fill(Warp &w, const Filled &one, const Launch &l);
 void fault(Warp &w, const In *in, const std::string &text, uint32_t mask = 0);
 bool gathered(Warp &w, const In *in, uint32_t members); // true if these lanes are here; else the group waits
 void land(Warp &w, uint32_t mask, uint32_t newest);     // all but the newest cp.async groups

@@ -84,51 +84,45 @@ template <class T, int K> struct Multiply {
 };
 
 // ldmatrix and stmatrix of N matrices of 8 x 8 halves; lanes 8 m .. 8 m + 7 give the addresses of the rows of matrix m.
-template <int N, bool Turned, bool Stores> struct MoveMatrix {
-  [[gnu::noinline]] static bool moved(Warp &w, const In *in) {
-    const Flags f{in->flags};
-    uint8_t *rows[warp_size];
-    uint64_t halves[warp_size][8];
-    for (int i = 0; i < 8 * N; ++i) {
-      const uint64_t address = address_of(w, in->a, f.wide(), i) + uint64_t(in->imm);
-      rows[i] = place(w, in, f.space(), i, address, 16, Stores ? writes : reads);
-      if (!rows[i]) return false;
-    }
-    const auto each_half = [&](auto does) { // does(register of a lane, bits before the half, its row, its column)
-      for (int m = 0; m < N; ++m)
-        for (int i = 0; i < 2 * warp_size; ++i) {
-          const int row = Turned ? i % 8 : i / 8, column = Turned ? i / 8 : i % 8;
-          does(w.reg<uint32_t>(w.program->more[in->more + uint32_t(m)])[i / 2], 16 * (i % 2), 8 * m + row, column);
-        }
-    };
-    constexpr auto lanes = uint32_t((1ull << 8 * N) - 1);
-    Races *races = w.grid->races.get();
-    if constexpr (Stores) {
-      each_half([&](uint32_t word, int at, int row, int column) { halves[row][column] = word >> at & 0xffff; });
-      if (races && !races->store(w, in, lanes, rows, 2, 8, &halves[0][0])) return false;
-      for (int i = 0; i < 8 * N; ++i) {
-        std::ranges::copy(halves[i], reinterpret_cast<uint16_t *>(rows[i]));
-        w.grid->touch(rows[i], 16);
+template <int N, bool Turned, bool Stores> [[gnu::noinline]] bool moved_matrix(Warp &w, const In *in) {
+  uint8_t *rows[warp_size];
+  uint64_t halves[warp_size][8];
+  for (int i = 0; i < 8 * N; ++i)
+    if (rows[i] = place(w, in, i, 16, Stores ? writes : reads); !rows[i]) return false;
+  const auto each_half = [&](auto does) { // does(register of a lane, bits before the half, its row, its column)
+    for (int m = 0; m < N; ++m)
+      for (int i = 0; i < 2 * warp_size; ++i) {
+        const int row = Turned ? i % 8 : i / 8, column = Turned ? i / 8 : i % 8;
+        does(w.reg<uint32_t>(w.program->more[in->more + uint32_t(m)])[i / 2], 16 * (i % 2), 8 * m + row, column);
       }
-    } else {
-      if (races && !races->load(w, in, lanes, rows, 4, 4)) return false;
-      each_half([&](uint32_t &word, int at, int row, int column) {
-        const uint32_t half = reinterpret_cast<const uint16_t *>(rows[row])[column];
-        word = at ? word | half << 16 : half;
-      });
+  };
+  constexpr auto lanes = uint32_t((1ull << 8 * N) - 1);
+  Races *races = w.grid->races.get();
+  if constexpr (Stores) {
+    each_half([&](uint32_t word, int at, int row, int column) { halves[row][column] = word >> at & 0xffff; });
+    if (races && !races->store(w, in, lanes, rows, 2, 8, &halves[0][0])) return false;
+    for (int i = 0; i < 8 * N; ++i) {
+      std::ranges::copy(halves[i], reinterpret_cast<uint16_t *>(rows[i]));
+      w.grid->touch(rows[i], 16);
     }
-    return true;
+  } else {
+    if (races && !races->load(w, in, lanes, rows, 4, 4)) return false;
+    each_half([&](uint32_t &word, int at, int row, int column) {
+      const uint32_t half = reinterpret_cast<const uint16_t *>(rows[row])[column];
+      word = at ? word | half << 16 : half;
+    });
   }
-  static void run(Warp &w, const In *in) {
-    if (!gathered(w, in, all_lanes) || !moved(w, in)) return;
-    GO_ON;
-  }
-};
+  return true;
+}
+template <int N, bool Turned, bool Stores> void move_matrix(Warp &w, const In *in) {
+  if (!gathered(w, in, all_lanes) || !moved_matrix<N, Turned, Stores>(w, in)) return;
+  GO_ON;
+}
 template <int N> void matrices(Ops &ops, const std::string &number) {
-  put<MoveMatrix<N, false, false>>(ops, "ldmatrix" + number);
-  put<MoveMatrix<N, true, false>>(ops, "ldmatrix" + number + ".trans");
-  put<MoveMatrix<N, false, true>>(ops, "stmatrix" + number);
-  put<MoveMatrix<N, true, true>>(ops, "stmatrix" + number + ".trans");
+  put(ops, "ldmatrix" + number, move_matrix<N, false, false>);
+  put(ops, "ldmatrix" + number + ".trans", move_matrix<N, true, false>);
+  put(ops, "stmatrix" + number, move_matrix<N, false, true>);
+  put(ops, "stmatrix" + number + ".trans", move_matrix<N, true, true>);
 }
 
 // Any other product, one number at a time. Numbers are exact, and each sum is rounded once.
@@ -185,71 +179,66 @@ struct Fragment { // a matrix in registers of a warp; opaque: in an order of our
 };
 
 // imm: bit 0 wmma, bit 1 satfinite. more: m, n, k; then of d, a, b, c: kind, number of registers, registers.
-struct MultiplyAny {
-  static void run(Warp &w, const In *in) {
-    if (!whole_warp(w, in)) return;
-    const Mode mode(false);
-    const uint32_t *more = &w.program->more[in->more];
-    const int m = int(more[0]), n = int(more[1]), k = int(more[2]);
-    const bool opaque = in->imm & 1;
-    const uint32_t *next = more + 3;
-    const auto fragment = [&](Role part, int rows, int columns) {
-      const Fragment made{part, opaque, Element(next[0]), rows, columns, next + 2, int(next[1])};
-      next += 2 + next[1];
-      return made;
-    };
-    const Fragment d = fragment(sum, m, n), a = fragment(left, m, k), b = fragment(right, k, n),
-                   c = fragment(sum, m, n);
-    const std::vector<double> x = a.numbers(w), y = b.numbers(w);
-    std::vector<double> z = c.numbers(w);
-    for (int i = 0; i < m; ++i)
-      for (int j = 0; j < n; ++j)
-        for (int l = 0; l < k; ++l) z[size_t(i * n + j)] += x[size_t(i * k + l)] * y[size_t(l * n + j)];
-    d.each([&](uint32_t at, int part, int lane, int e) {
-      d.put_word(w, at, part, lane, word_as(d.kind, z[size_t(e)], in->imm & 2));
-    });
-    GO_ON;
-  }
-};
+void multiply_any(Warp &w, const In *in) {
+  if (!whole_warp(w, in)) return;
+  const Mode mode(false);
+  const uint32_t *more = &w.program->more[in->more];
+  const int m = int(more[0]), n = int(more[1]), k = int(more[2]);
+  const bool opaque = in->imm & 1;
+  const uint32_t *next = more + 3;
+  const auto fragment = [&](Role part, int rows, int columns) {
+    const Fragment made{part, opaque, Element(next[0]), rows, columns, next + 2, int(next[1])};
+    next += 2 + next[1];
+    return made;
+  };
+  const Fragment d = fragment(sum, m, n), a = fragment(left, m, k), b = fragment(right, k, n), c = fragment(sum, m, n);
+  const std::vector<double> x = a.numbers(w), y = b.numbers(w);
+  std::vector<double> z = c.numbers(w);
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j)
+      for (int l = 0; l < k; ++l) z[size_t(i * n + j)] += x[size_t(i * k + l)] * y[size_t(l * n + j)];
+  d.each([&](uint32_t at, int part, int lane, int e) {
+    d.put_word(w, at, part, lane, word_as(d.kind, z[size_t(e)], in->imm & 2));
+  });
+  GO_ON;
+}
 
 // wmma.load and wmma.store: [a], b: elements from a row or column to the next, or 0. more: kind, rows, columns, 1 if
 // columns follow one another in memory, number of registers, registers.
-template <bool Stores> struct Move {
-  static void run(Warp &w, const In *in) {
-    if (!whole_warp(w, in)) return;
-    const Flags f{in->flags};
-    const uint32_t *more = &w.program->more[in->more];
-    const Fragment all{sum, true, Element(more[0]), int(more[1]), int(more[2]), more + 5, int(more[4])};
-    const bool turned = more[3];
-    const uint32_t bytes = 4 / uint32_t(in_word[all.kind]);
-    for (int j = 0; j < all.count; ++j)
-      for (int n = 0; n < in_word[all.kind]; ++n) { // an element of each lane at once
-        uint8_t *at[warp_size];
-        uint64_t values[warp_size];
-        for (int lane = 0; lane < warp_size; ++lane) {
-          const int e = all.element(j, n, lane), row = e / all.columns, column = e % all.columns;
-          const auto step = in->b ? w.reg<uint32_t>(in->b)[lane] : uint32_t(turned ? all.rows : all.columns);
-          const uint64_t place_of = uint64_t(turned ? column : row) * step + uint64_t(turned ? row : column);
-          const uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm) + place_of * bytes;
-          at[lane] = place(w, in, f.space(), lane, address, bytes, Stores ? writes : reads);
-          if (!at[lane]) return;
-          values[lane] = w.reg<uint32_t>(all.registers[j])[lane] >> 8 * bytes * uint32_t(n);
-        }
-        Races *races = w.grid->races.get();
-        if (races &&
-            !(Stores ? races->store(w, in, w.mask, at, bytes, 1, values) : races->load(w, in, w.mask, at, bytes, 1)))
-          return;
-        for (int lane = 0; lane < warp_size; ++lane) {
-          uint32_t word = 0;
-          if (Stores)
-            std::memcpy(at[lane], &values[lane], bytes), w.grid->touch(at[lane], bytes);
-          else
-            std::memcpy(&word, at[lane], bytes), all.put_word(w, all.registers[j], n, lane, word);
-        }
+template <bool Stores> void move_fragment(Warp &w, const In *in) {
+  if (!whole_warp(w, in)) return;
+  const Flags f{in->flags};
+  const uint32_t *more = &w.program->more[in->more];
+  const Fragment all{sum, true, Element(more[0]), int(more[1]), int(more[2]), more + 5, int(more[4])};
+  const bool turned = more[3];
+  const uint32_t bytes = 4 / uint32_t(in_word[all.kind]);
+  for (int j = 0; j < all.count; ++j)
+    for (int n = 0; n < in_word[all.kind]; ++n) { // an element of each lane at once
+      uint8_t *at[warp_size];
+      uint64_t values[warp_size];
+      for (int lane = 0; lane < warp_size; ++lane) {
+        const int e = all.element(j, n, lane), row = e / all.columns, column = e % all.columns;
+        const auto step = in->b ? w.reg<uint32_t>(in->b)[lane] : uint32_t(turned ? all.rows : all.columns);
+        const uint64_t place_of = uint64_t(turned ? column : row) * step + uint64_t(turned ? row : column);
+        const uint64_t address = address_of(w, in, lane) + place_of * bytes;
+        at[lane] = place(w, in, f.space(), lane, address, bytes, Stores ? writes : reads);
+        if (!at[lane]) return;
+        values[lane] = w.reg<uint32_t>(all.registers[j])[lane] >> 8 * bytes * uint32_t(n);
       }
-    GO_ON;
-  }
-};
+      Races *races = w.grid->races.get();
+      if (races &&
+          !(Stores ? races->store(w, in, w.mask, at, bytes, 1, values) : races->load(w, in, w.mask, at, bytes, 1)))
+        return;
+      for (int lane = 0; lane < warp_size; ++lane) {
+        uint32_t word = 0;
+        if (Stores)
+          std::memcpy(at[lane], &values[lane], bytes), w.grid->touch(at[lane], bytes);
+        else
+          std::memcpy(&word, at[lane], bytes), all.put_word(w, all.registers[j], n, lane, word);
+      }
+    }
+  GO_ON;
+}
 
 } // namespace
 
@@ -257,7 +246,8 @@ void add_matrices(Ops &ops) {
   put<Multiply<Bf16, 16>>(ops, "mma.m16n8k16.bf16"), put<Multiply<Bf16, 8>>(ops, "mma.m16n8k8.bf16");
   put<Multiply<F16, 16>>(ops, "mma.m16n8k16.f16"), put<Multiply<F16, 8>>(ops, "mma.m16n8k8.f16");
   put<Multiply<Tf32, 8>>(ops, "mma.m16n8k8.tf32"), put<Multiply<Tf32, 4>>(ops, "mma.m16n8k4.tf32");
-  put<MultiplyAny>(ops, "mma.any"), put<Move<false>>(ops, "wmma.load"), put<Move<true>>(ops, "wmma.store");
+  put(ops, "mma.any", multiply_any);
+  put(ops, "wmma.load", move_fragment<false>), put(ops, "wmma.store", move_fragment<true>);
   matrices<1>(ops, ".x1"), matrices<2>(ops, ".x2"), matrices<4>(ops, ".x4");
 }
 

@@ -5,6 +5,14 @@
 namespace ptx {
 namespace {
 
+// True if another warp takes its turn here, after an access that others may wait for; the group goes on behind `in`.
+bool overtaken(Warp &w, const In *in) {
+  if (!w.grid->launch.strict || w.grid->below(4)) return false;
+  park(w, in + 1, Wait::ready);
+  w.fuel = -1;
+  return true;
+}
+
 // The registers may be wider than E: the low bytes are stored.
 template <class E, class R, int V> struct Store {
   template <bool M> static void run(Warp &w, const In *in) {
@@ -17,16 +25,9 @@ template <class E, class R, int V> struct Store {
     if (at.spacing == in_a_row) {
       uint8_t *start = first_place(w, in, at);
       E *p = reinterpret_cast<E *>(start);
-      const R *x = from.d[0], *y = from.d[V > 1 ? 1 : 0], *z = from.d[V > 2 ? 2 : 0], *u = from.d[V > 2 ? 3 : 0];
-      if constexpr (V == 1) {
-        LANES p[i] = E(x[i]);
-      } else if constexpr (V == 2) {
-        LANES p[2 * i] = E(x[i]), p[2 * i + 1] = E(y[i]);
-      } else if constexpr (V == 4) {
-        LANES p[4 * i] = E(x[i]), p[4 * i + 1] = E(y[i]), p[4 * i + 2] = E(z[i]), p[4 * i + 3] = E(u[i]);
-      } else {
-        for (int k = 0; k < V; ++k)
-          for (int i = 0; i < warp_size; ++i) p[V * i + k] = E(from.d[k][i]);
+      for (int k = 0; k < V; ++k) {
+        const R *a = from.d[k];
+        LANES p[V * i + k] = E(a[i]);
       }
       w.grid->touch(start, warp_size * sizeof(E) * V);
     } else {
@@ -69,37 +70,33 @@ template <class E, class R> void vectors(Ops &ops, const std::string &name) {
 
 // Place of a lane's word, after the race detector's check; null after a fault.
 uint8_t *word_of(Warp &w, const In *in, int lane, uint32_t bytes) {
-  const Flags f{in->flags};
-  const uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
-  uint8_t *at = place(w, in, f.space(), lane, address, bytes, reads | writes);
+  uint8_t *at = place(w, in, lane, bytes, reads | writes);
   return at && w.grid->races && !w.grid->races->atomic(w, in, lane, at, bytes) ? nullptr : at;
 }
 
 // atom d, [a], b, c and red [a], b. F makes the new value of the old one, b and c.
-template <class T, class F> struct Atomic {
-  static void run(Warp &w, const In *in) {
-    Grid &grid = *w.grid;
-    const T *b = w.reg<T>(in->b), *c = w.reg<T>(in->c);
-    T *d = w.reg<T>(in->d);
-    const uint32_t turned = grid.launch.strict ? grid.below(warp_size) : 0;
-    for (uint32_t i = 0; i < warp_size; ++i) {
-      const int lane = int(i ^ turned);
-      if (!on(w.mask, lane)) continue;
-      uint8_t *at = word_of(w, in, lane, sizeof(T));
-      if (!at) return;
-      T &word = *reinterpret_cast<T *>(at);
-      const T before = word, after = F{}(before, b[lane], c[lane]);
-      word = after;
-      if (in->d) d[lane] = before;
-      grid.touch(at, sizeof(T));
-    }
-    if (overtaken(w, in)) return;
-    GO_ON;
+template <class T, class F> void atomic(Warp &w, const In *in) {
+  Grid &grid = *w.grid;
+  const T *b = w.reg<T>(in->b), *c = w.reg<T>(in->c);
+  T *d = w.reg<T>(in->d);
+  const uint32_t turned = grid.launch.strict ? grid.below(warp_size) : 0;
+  for (uint32_t i = 0; i < warp_size; ++i) {
+    const int lane = int(i ^ turned);
+    if (!on(w.mask, lane)) continue;
+    uint8_t *at = word_of(w, in, lane, sizeof(T));
+    if (!at) return;
+    T &word = *reinterpret_cast<T *>(at);
+    const T before = word, after = F{}(before, b[lane], c[lane]);
+    word = after;
+    if (in->d) d[lane] = before;
+    grid.touch(at, sizeof(T));
   }
-};
+  if (overtaken(w, in)) return;
+  GO_ON;
+}
 
 template <class T, class F> void both(Ops &ops, const std::string &name, F) {
-  put<Atomic<T, F>>(ops, "atom." + name), put<Atomic<T, F>>(ops, "red." + name);
+  put(ops, "atom." + name, atomic<T, F>), put(ops, "red." + name, atomic<T, F>);
 }
 
 template <class T> void numbers(Ops &ops, const std::string &t) {
@@ -124,16 +121,11 @@ template <class H, class U> void half_sums(Ops &ops, const std::string &t) {
   });
 }
 
-struct Prefetch {
-  [[gnu::noinline]] static bool checked(Warp &w, const In *in) {
-    uint8_t *at[warp_size];
-    return places(w, in, 1, reads, at);
-  }
-  static void run(Warp &w, const In *in) { // a line of L2: only the check
-    if (!checked(w, in)) return;
-    GO_ON;
-  }
-};
+void prefetch(Warp &w, const In *in) { // a line of L2: only the check
+  for (const int lane : Each{w.mask})
+    if (!place(w, in, lane, 1, reads)) return;
+  GO_ON;
+}
 
 } // namespace
 
@@ -147,7 +139,7 @@ void add_memory(Ops &ops) {
   vectors<int16_t, int64_t>(ops, "s16.b64"), vectors<uint32_t, uint32_t>(ops, "u32.b32");
   vectors<uint32_t, uint64_t>(ops, "u32.b64"), vectors<int32_t, int64_t>(ops, "s32.b64");
   vectors<uint64_t, uint64_t>(ops, "u64.b64");
-  put<Prefetch>(ops, "prefetch");
+  put(ops, "prefetch", prefetch);
   words<uint32_t>(ops, "b32"), words<uint64_t>(ops, "b64");
   numbers<uint32_t>(ops, "u32"), numbers<int32_t>(ops, "s32");
   numbers<uint64_t>(ops, "u64"), numbers<int64_t>(ops, "s64");

@@ -66,12 +66,8 @@ uint8_t *odd_place(Warp &w, const In *in, Space space, int lane, uint64_t addres
 }
 
 bool places(Warp &w, const In *in, uint32_t bytes, uint32_t does, uint8_t **at) {
-  const Flags f{in->flags};
-  for (const int lane : Each{w.mask}) {
-    const uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
-    at[lane] = place(w, in, f.space(), lane, address, bytes, does);
-    if (!at[lane]) return false;
-  }
+  for (const int lane : Each{w.mask})
+    if (at[lane] = place(w, in, lane, bytes, does); !at[lane]) return false;
   return true;
 }
 
