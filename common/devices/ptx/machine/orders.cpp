@@ -9,7 +9,7 @@ static void raise(std::vector<uint32_t> &times, const std::vector<uint32_t> &by)
   times.resize(std::max(times.size(), by.size()));
   uint32_t *to = times.data();
   const uint32_t *from = by.data();
-  for (size_t i = 0; i < by.size(); ++i) to[i] = std::max(to[i], from[i]);
+  for (size_t i = 0, count = by.size(); i < count; ++i) to[i] = std::max(to[i], from[i]);
 }
 
 Seen Races::joined(const Seen &a, const Seen &b) {
@@ -42,17 +42,17 @@ Known Races::handed_on(uint32_t t) {
 
 // Join of the lanes' vectors, with their own times, and `before`; their times advance.
 Known Races::together(std::span<const Barrier::Waiting> who, const Known &before) {
-  const auto all = copy_of(before.generic);
+  std::vector<Seen> different = {before.generic}; // most know the same
   Seen async = before.async;
-  std::vector<const void *> taken; // most know the same
   for (const auto &[w, mask, in] : who)
     for (const int lane : Each{mask}) {
       const Known &seen = thread(*w, lane).seen;
       async = joined(async, seen.async);
-      if (!seen.generic || std::ranges::find(taken, seen.generic.get()) != taken.end()) continue;
-      taken.push_back(seen.generic.get());
-      raise(*all, *seen.generic);
+      if (std::ranges::find(different, seen.generic) == different.end()) different.push_back(seen.generic);
     }
+  const auto all = copy_of(different.back());
+  for (const Seen &seen : different)
+    if (seen && seen != different.back()) raise(*all, *seen);
   for (const auto &[w, mask, in] : who)
     for (const int lane : Each{mask}) (*all)[id(*w, lane)] = thread(*w, lane).time++;
   return {all, async};
@@ -72,9 +72,9 @@ void Races::barrier(const Barrier &barrier) {
 }
 
 void Races::warp_barrier(Warp &w, uint32_t mask) {
-  Barrier all;
-  all.waiting = {{&w, mask, nullptr}};
-  barrier(all);
+  const Barrier::Waiting here[] = {{&w, mask, nullptr}};
+  const Known all = together(here, {});
+  for (const int lane : Each{mask}) thread(w, lane).seen = all;
 }
 
 void Races::warp_barrier(Warp &w, const uint32_t *masks) {
