@@ -6,7 +6,7 @@ from common.devices.ptx.accesses import SPACES, memory
 from common.devices.ptx.decode import Decoder
 from common.devices.ptx.rows import ABSENT, Instruction, listed, unknown
 
-KINDS = {"f16": 0, "bf16": 1, "tf32": 2, "f32": 3, "s8": 4, "u8": 5, "s32": 6}  # numbers in fragments.cpp
+KINDS = {"f16": 0, "bf16": 1, "tf32": 2, "f32": 3, "s8": 4, "u8": 5, "s32": 6}  # numbers in matrices.cpp
 PER_WORD = {"f16": 2, "bf16": 2, "s8": 4, "u8": 4}  # numbers of a register; else one
 FACTORS = (("f16", "f16"), ("bf16", "bf16"), ("tf32", "tf32"), *((a, b) for a in ("s8", "u8") for b in ("s8", "u8")))
 SHAPES = {"f16": ("m16n16k16", "m32n8k16", "m8n32k16"), "tf32": ("m16n16k8",)}  # wmma's shapes

@@ -15,10 +15,15 @@ MODULE_SPACES = ("global", "const")
 SHARED_START, LOCAL_START = 1024, 4096  # as in machine.hpp
 SHARED_WINDOW, LOCAL_WINDOW = 0x00A10000D5030000, 0x00A20000E1050000
 NUMBER, PARAMETER = 0, 1  # kinds of filled places, in the order of Fill
-SPECIAL = {name: 2 + at for at, name in enumerate((
-    "%tid.x", "%tid.y", "%tid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%ntid.x", "%ntid.y", "%ntid.z", "%nctaid.x",
-    "%nctaid.y", "%nctaid.z", "%laneid", "%warpid", "%lanemask_eq", "%lanemask_lt", "%lanemask_le", "%lanemask_gt",
-    "%lanemask_ge", "%dynamic_smem_size", "%envreg1", "%envreg2"))}  # fmt: skip
+SPECIAL = {  # kinds and values
+    **{
+        f"%{name}.{axis}": (2 + at, k)
+        for at, name in enumerate(("tid", "ctaid", "ntid", "nctaid"))
+        for k, axis in enumerate("xyz")
+    },
+    **{"%laneid": (6, 0), "%warpid": (7, 0), "%dynamic_smem_size": (9, 0), "%envreg1": (10, 32), "%envreg2": (10, 0)},
+    **{f"%lanemask_{name}": (8, at) for at, name in enumerate(("eq", "lt", "le", "gt", "ge"))},
+}
 CLOCKS = {"%clock": 4, "%clock_hi": 4, "%clock64": 8, "%globaltimer": 8, "%globaltimer_lo": 4}
 _PASSED = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.\w+\s+([\w$%]+)(?:\[\d+\])?$")  # a call's parameter
 OF_CLUSTERS = ("%cluster", "%nclusterid", "%is_explicit_cluster")
@@ -99,7 +104,8 @@ class Places:
                 found = self._scopes[0][name] = self.new(self._width(kind))
                 return found
         if name in SPECIAL:
-            return self.filled(SPECIAL[name], 4, 0)
+            kind, value = SPECIAL[name]
+            return self.filled(kind, 4, value)
         if name.startswith(OF_CLUSTERS):
             raise wrong(self.line, f"{name}: {CLUSTERS}", REMEDY)
         raise wrong(self.line, f"{name} is no register")

@@ -154,8 +154,7 @@ class PtxKernel:
     ) -> None:
         self._machine, self.decoded, self._lines, self._target, self._own = machine, decoded, lines, target, own
         self._most_threads = most_threads or 1024
-        named = SPECIAL["%envreg1"], SPECIAL["%envreg2"]
-        self._has_workspace = bool(np.isin(decoded.filled["kind"], named).any())
+        self._has_workspace = bool((decoded.filled["kind"] == SPECIAL["%envreg1"][0]).any())
         if decoded.local_bytes > MOST_LOCAL << 10:
             raise LabError(
                 f"the kernel has {decoded.local_bytes} B of local memory", f"a thread may have {MOST_LOCAL} KB"

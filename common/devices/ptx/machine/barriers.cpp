@@ -4,8 +4,6 @@
 // a lane that has ended is out of it, but one that went around the barrier and on with what comes after it is a fault.
 #include "places.hpp"
 
-#include <algorithm>
-
 namespace ptx {
 namespace {
 
@@ -52,45 +50,42 @@ void complete_if_all(Block &block, Barrier &barrier) {
 }
 
 // a, b: b is the number of threads; 0 in the file means the whole block.
-template <bool Waits, bool Aligned> struct Bar {
-  static void run(Warp &w, const In *in) {
-    if (Aligned && !gathered(w, in, all_lanes)) return;
-    if (Aligned && gone_around(w, in))
-      return fault(w, in, "only some lanes of the warp come to this barrier, which is for all of them");
-    Block &block = *w.block;
-    const uint32_t id = first<uint32_t>(w, in->a), threads = in->b ? first<uint32_t>(w, in->b) : living(block);
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      if (w.reg<uint32_t>(in->a)[lane] != id || (in->b && w.reg<uint32_t>(in->b)[lane] != threads))
-        return fault(w, in, "lanes of a warp name different barriers", 1u << lane);
-    }
-    if (id >= named_barriers) return fault(w, in, "barrier " + std::to_string(id) + " of 0 to 15");
-    if (threads % warp_size || threads == 0)
-      return fault(w, in, "a barrier of " + std::to_string(threads) + " threads, which is no multiple of a warp");
-    Barrier &barrier = block.barriers[id];
-    if (barrier.first && barrier.expected != (in->b ? threads : 0))
-      return fault(w, in,
-                   "barrier " + std::to_string(id) + " of " + std::to_string(threads) + " threads; " + "{pc " +
-                       std::to_string(barrier.first - w.program->code.data()) + "} has another number");
-    if (!barrier.first) barrier.expected = in->b ? threads : 0, barrier.first = in;
-    if (in->imm != no_votes) {
-      barrier.yes += uint32_t(__builtin_popcount(*w.reg<uint32_t>(in->c) & w.mask));
-      barrier.voters += uint32_t(__builtin_popcount(w.mask));
-    }
-    const uint32_t came = w.mask;
-    if (Waits) {
-      barrier.waiting.push_back({&w, came, in});
-      park(w, in + 1, Wait::barrier);
-    } else if (w.grid->races) {
-      w.grid->races->arrive(w, barrier);
-    }
-    if ((Waits ? here(barrier, w) : came) == w.live) barrier.arrived += warp_size;
-    if (barrier.arrived > threads)
-      return fault(w, in, "more warps come to barrier " + std::to_string(id) + " than it takes");
-    complete_if_all(block, barrier);
-    if (!Waits) GO_ON;
+template <bool Waits, bool Aligned> void bar(Warp &w, const In *in) {
+  if (Aligned && !gathered(w, in, all_lanes)) return;
+  if (Aligned && gone_around(w, in))
+    return fault(w, in, "only some lanes of the warp come to this barrier, which is for all of them");
+  Block &block = *w.block;
+  const uint32_t id = first<uint32_t>(w, in->a), threads = in->b ? first<uint32_t>(w, in->b) : living(block);
+  for (const int lane : Each{w.mask}) {
+    if (w.reg<uint32_t>(in->a)[lane] != id || (in->b && w.reg<uint32_t>(in->b)[lane] != threads))
+      return fault(w, in, "lanes of a warp name different barriers", 1u << lane);
   }
-};
+  if (id >= named_barriers) return fault(w, in, "barrier " + std::to_string(id) + " of 0 to 15");
+  if (threads % warp_size || threads == 0)
+    return fault(w, in, "a barrier of " + std::to_string(threads) + " threads, which is no multiple of a warp");
+  Barrier &barrier = block.barriers[id];
+  if (barrier.first && barrier.expected != (in->b ? threads : 0))
+    return fault(w, in,
+                 "barrier " + std::to_string(id) + " of " + std::to_string(threads) + " threads; " + "{pc " +
+                     std::to_string(barrier.first - w.program->code.data()) + "} has another number");
+  if (!barrier.first) barrier.expected = in->b ? threads : 0, barrier.first = in;
+  if (in->imm != no_votes) {
+    barrier.yes += uint32_t(std::popcount(*w.reg<uint32_t>(in->c) & w.mask));
+    barrier.voters += uint32_t(std::popcount(w.mask));
+  }
+  const uint32_t came = w.mask;
+  if (Waits) {
+    barrier.waiting.push_back({&w, came, in});
+    park(w, in + 1, Wait::barrier);
+  } else if (w.grid->races) {
+    w.grid->races->arrive(w, barrier);
+  }
+  if ((Waits ? here(barrier, w) : came) == w.live) barrier.arrived += warp_size;
+  if (barrier.arrived > threads)
+    return fault(w, in, "more warps come to barrier " + std::to_string(id) + " than it takes");
+  complete_if_all(block, barrier);
+  if (!Waits) GO_ON;
+}
 
 } // namespace
 
@@ -106,8 +101,8 @@ void ended(Warp &w) {
 }
 
 void add_barriers(Ops &ops) {
-  put<Bar<true, true>>(ops, "bar.sync"), put<Bar<false, true>>(ops, "bar.arrive");
-  put<Bar<true, false>>(ops, "barrier.sync");
+  put(ops, "bar.sync", bar<true, true>), put(ops, "bar.arrive", bar<false, true>);
+  put(ops, "barrier.sync", bar<true, false>);
 }
 
 } // namespace ptx

@@ -2,21 +2,15 @@
 // every path to the end, and ended without the barrier. A lane that has returned early has not been there.
 #include "lanes.hpp"
 
-#include <algorithm>
+#include <functional>
 
 namespace ptx {
 namespace {
 
 struct Part { // a run of rows without branches into or out of its middle
   size_t begin, end;
-  std::vector<size_t> next;         // parts
-  std::vector<uint64_t> after = {}; // bits of the parts that are on every path from here to the end, itself with them
-  bool comes_after(size_t other) const { return after[other / 64] >> other % 64 & 1; }
-  size_t count_after() const {
-    size_t count = 0;
-    for (const uint64_t word : after) count += size_t(__builtin_popcountll(word));
-    return count;
-  }
+  std::vector<size_t> next;        // parts
+  std::vector<uint8_t> after = {}; // by part: 1 if it is on every path from here to the end, as this one is
 };
 
 std::vector<Part> parts_of(const Program &program, const std::vector<std::string> &names) {
@@ -44,17 +38,15 @@ std::vector<Part> parts_of(const Program &program, const std::vector<std::string
 
 // Fills in `after` of each part; a part that no path leaves has all.
 void find_after(std::vector<Part> &parts, const std::vector<std::string> &names) {
-  const size_t words = (parts.size() + 63) / 64;
-  for (Part &part : parts) part.after.assign(words, ~uint64_t(0));
+  for (Part &part : parts) part.after.assign(parts.size(), 1);
   for (bool changed = true; changed;) {
     changed = false;
     for (size_t i = parts.size(); i-- > 0;) {
-      Part &part = parts[i];
-      std::vector<uint64_t> common(words, names[part.end - 1] == "exit" ? 0 : ~uint64_t(0));
-      for (const size_t next : part.next)
-        for (size_t k = 0; k < words; ++k) common[k] &= parts[next].after[k];
-      common[i / 64] |= uint64_t(1) << i % 64;
-      if (common != part.after) part.after = std::move(common), changed = true;
+      std::vector<uint8_t> common(parts.size(), names[parts[i].end - 1] != "exit");
+      for (const size_t next : parts[i].next)
+        std::ranges::transform(common, parts[next].after, common.begin(), std::bit_and<uint8_t>());
+      common[i] = 1;
+      if (common != parts[i].after) parts[i].after = std::move(common), changed = true;
     }
   }
 }
@@ -82,9 +74,10 @@ void find_beyond(Program &program, const std::vector<std::string> &names) {
     for (size_t i = part.begin; i < part.end; ++i) {
       if (!aligned(names[i])) continue;
       const Part *last = nullptr; // it has the fewest parts after it
+      const auto parts_after = [](const Part &one) { return std::ranges::count(one.after, 1); };
       for (const Part &other : parts)
-        if (&other != &part && part.comes_after(size_t(&other - parts.data())) && names[other.begin] != "exit" &&
-            (!last || other.count_after() < last->count_after()))
+        if (&other != &part && part.after[size_t(&other - parts.data())] && names[other.begin] != "exit" &&
+            (!last || parts_after(other) < parts_after(*last)))
           last = &other;
       if (last) of[&program.code[i]] = &program.code[last->begin], places.push_back(&program.code[last->begin]);
     }

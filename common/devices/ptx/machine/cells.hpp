@@ -2,7 +2,6 @@
 #pragma once
 #include "machine.hpp"
 
-#include <algorithm>
 #include <span>
 
 namespace ptx {
@@ -15,7 +14,7 @@ struct Epoch {
   // in_step: volatile and shared; empties: stores Launch::empty
   uint32_t pc : 20 = 0, strong : 1 = 0, scope : 2 = 0, in_step : 1 = 0, empties : 1 = 0, bytes : 7 = 0;
   bool any() const { return lanes != 0; }
-  uint32_t thread() const { return who + uint32_t(__builtin_ctz(lanes)); } // the first lane's
+  uint32_t thread() const { return who + uint32_t(std::countr_zero(lanes)); } // the first lane's
   Epoch only(uint32_t these) const {
     Epoch part = *this;
     part.lanes = these;
@@ -40,7 +39,17 @@ struct Cell {
   }
   std::span<Epoch> reads() { return many ? std::span(*many) : std::span(&read, 1); } // some may be empty
   void forget_reads() { many.reset(), read = {}; }
-  Cell *halves(); // this word's from now on
+  Cell *halves() { // this word's from now on
+    if (!more().parts) {
+      rare->parts = std::make_unique<Cell[]>(2);
+      for (Cell *half : {&rare->parts[0], &rare->parts[1]}) {
+        half->write = write, half->read = read, half->no_coherence = no_coherence;
+        if (many) half->many = std::make_unique<std::vector<Epoch>>(*many);
+        if (!rare->earlier.empty()) half->more().earlier = rare->earlier;
+      }
+    }
+    return rare->parts.get();
+  }
 };
 
 // Shadow of a buffer, or of a block's shared memory.

@@ -11,10 +11,9 @@ template <class T, bool Flush> struct Compare { // in floating point subnormal n
   template <bool M> static void lanes(Warp &w, const In *in) {
     const T *a = w.reg<T>(in->a), *b = w.reg<T>(in->b);
     alignas(64) int32_t below[warp_size], same[warp_size], above[warp_size];
-    {
-      Mode<Flush> mode;
-      LANES below[i] = a[i] < b[i] ? -1 : 0, same[i] = a[i] == b[i] ? -1 : 0, above[i] = a[i] > b[i] ? -1 : 0;
-    }
+    if constexpr (!Flush) set_mode(mode_of(nearest, false));
+    LANES below[i] = a[i] < b[i] ? -1 : 0, same[i] = a[i] == b[i] ? -1 : 0, above[i] = a[i] > b[i] ? -1 : 0;
+    if constexpr (!Flush) set_mode(mode_of(nearest, true));
     const uint32_t lt = pack(below), eq = pack(same), gt = pack(above), is = in->flags;
     set_combined<M>(w, in,
                     (is & less ? lt : 0) | (is & equal ? eq : 0) | (is & greater ? gt : 0) |
@@ -28,7 +27,7 @@ template <class H> bool related(uint16_t a, uint16_t b, uint32_t relations) {
 }
 template <class H> struct CompareHalves {
   template <bool M> static void lanes(Warp &w, const In *in) {
-    const Mode<false> mode;
+    const Mode mode(false);
     const uint16_t *a = w.reg<uint16_t>(in->a), *b = w.reg<uint16_t>(in->b);
     uint32_t found = 0;
     for (int i = 0; i < warp_size; ++i) found |= uint32_t(related<H>(a[i], b[i], in->flags)) << i;
@@ -40,13 +39,12 @@ template <class H> struct CompareHalves {
 constexpr uint32_t ones = 16;
 template <class H, class U> struct SetHalves {
   template <bool M> static void lanes(Warp &w, const In *in) {
-    const Mode<false> mode;
-    const U *a = w.reg<U>(in->a), *b = w.reg<U>(in->b), yes = in->flags & ones ? 0xffff : H::word(1);
-    const uint32_t relations = in->flags;
-    each<M, U>(w, in->d, [=](int i) {
+    const Mode mode(false);
+    const U yes = in->flags & ones ? 0xffff : H::word(1);
+    each_of<M>(w, in, [yes, relations = in->flags](U a, U b) {
       U found = 0;
       for (unsigned at = 0; at < 8 * sizeof(U); at += 16)
-        found |= related<H>(uint16_t(a[i] >> at), uint16_t(b[i] >> at), relations) ? U(yes << at) : U(0);
+        found |= related<H>(uint16_t(a >> at), uint16_t(b >> at), relations) ? U(yes << at) : U(0);
       return found;
     });
   }
@@ -99,8 +97,8 @@ void add_comparisons(Ops &ops) {
   comparisons<float, true>(ops, "ftz.f32"), comparisons<float, false>(rare, "f32");
   comparisons<double, false>(rare, "f64");
   half_comparisons<Half>(rare, "f16"), half_comparisons<Brain>(rare, "bf16");
-  put<Select<uint16_t>>(rare, "selp.b16"), put<Select<uint32_t>>(ops, "selp.b32"),
-      put<Select<uint64_t>>(ops, "selp.b64");
+  put<Select<uint16_t>>(rare, "selp.b16");
+  put<Select<uint32_t>>(ops, "selp.b32"), put<Select<uint64_t>>(ops, "selp.b64");
   const auto logic = [&]<class F>(const char *name, F) { put<Logic<F>>(ops, name); };
   logic("and.pred", [](uint32_t a, uint32_t b) { return a & b; });
   logic("or.pred", [](uint32_t a, uint32_t b) { return a | b; });

@@ -40,69 +40,49 @@ void at_label(Warp &w, const In *in) {
 
 namespace {
 
-struct Jump {
-  template <bool M> static void run(Warp &w, const In *in) {
-    const In *to = &w.program->code[size_t(in->imm)];
-    if (--w.fuel < 0) return park(w, to, Wait::ready);
-    return to->run[M](w, to);
+template <bool M> void jump(Warp &w, const In *in) {
+  const In *to = &w.program->code[size_t(in->imm)];
+  if (--w.fuel < 0) return park(w, to, Wait::ready);
+  return to->run[M](w, to);
+}
+
+template <bool Unless, bool M> void branch(Warp &w, const In *in) { // a: the predicate
+  const uint32_t p = *w.reg<uint32_t>(in->a), taken = (Unless ? ~p : p) & w.mask;
+  if (taken == 0) NEXT;
+  if (taken == w.mask) return jump<M>(w, in);
+  if constexpr (!M)
+    for (uint32_t &lanes : w.beyond) lanes &= ~w.live; // until here they were together
+  w.groups[size_t(w.current)].mask &= ~taken;
+  park(w, in + 1, Wait::ready);
+  w.groups.push_back({taken, &w.program->code[size_t(in->imm)], Wait::ready});
+}
+
+void end(Warp &w, const In *in) {
+  for (const Copy &copy : w.copies)
+    if (copy.mask & w.mask) return fault(w, in, "a thread ends while its cp.async is in flight", copy.mask & w.mask);
+  w.live &= ~w.mask;
+  w.groups.erase(w.groups.begin() + w.current);
+  w.current = -1;
+  for (Group &g : w.groups)
+    if (g.wait == Wait::lanes) g.wait = Wait::ready; // fewer lanes are still to come
+  ended(w);
+}
+
+void trap(Warp &w, const In *in) { w.grid->fail(trapped, w, in, "", w.mask); }
+
+void failed_assertion(Warp &w, const In *in) { // a: generic address of its text
+  std::string text;
+  for (uint64_t at = first<uint64_t>(w, in->a); text.size() < 1000 && find(*w.grid, at, 1); ++at) {
+    const char letter = *reinterpret_cast<const char *>(at);
+    if (!letter) break;
+    text += letter;
   }
-};
+  w.grid->fail(trapped, w, in, "the assertion " + text + " failed", w.mask);
+}
 
-template <bool Unless> struct Branch { // a: the predicate
-  template <bool M> static void run(Warp &w, const In *in) {
-    const uint32_t p = *w.reg<uint32_t>(in->a), taken = (Unless ? ~p : p) & w.mask;
-    if (taken == 0) NEXT;
-    const In *to = &w.program->code[size_t(in->imm)];
-    if (taken != w.mask) {
-      if constexpr (!M)
-        for (uint32_t &lanes : w.beyond) lanes &= ~w.live; // until here they were together
-      w.groups[size_t(w.current)].mask &= ~taken;
-      park(w, in + 1, Wait::ready);
-      w.groups.push_back({taken, to, Wait::ready});
-      return;
-    }
-    if (--w.fuel < 0) return park(w, to, Wait::ready);
-    return to->run[M](w, to);
-  }
-};
+void sleep(Warp &w, const In *in) { w.grid->sleep(w, in + 1); }
 
-struct End {
-  static void run(Warp &w, const In *in) {
-    for (const Copy &copy : w.copies)
-      if (copy.mask & w.mask) return fault(w, in, "a thread ends while its cp.async is in flight", copy.mask & w.mask);
-    w.live &= ~w.mask;
-    w.groups.erase(w.groups.begin() + w.current);
-    w.current = -1;
-    for (Group &g : w.groups)
-      if (g.wait == Wait::lanes) g.wait = Wait::ready; // fewer lanes are still to come
-    ended(w);
-  }
-};
-
-struct Trap {
-  static void run(Warp &w, const In *in) { w.grid->fail(trapped, w, in, "", w.mask); }
-};
-
-struct FailedAssertion { // a: generic address of its text
-  static void run(Warp &w, const In *in) {
-    const uint64_t address = first<uint64_t>(w, in->a);
-    std::string text;
-    for (uint64_t at = address; text.size() < 1000 && find(*w.grid, at, 1); ++at) {
-      const char letter = *reinterpret_cast<const char *>(at);
-      if (!letter) break;
-      text += letter;
-    }
-    w.grid->fail(trapped, w, in, "the assertion " + text + " failed", w.mask);
-  }
-};
-
-struct Sleep {
-  static void run(Warp &w, const In *in) { w.grid->sleep(w, in + 1); }
-};
-
-struct Nothing {
-  static void run(Warp &w, const In *in) { GO_ON; }
-};
+void nothing(Warp &w, const In *in) { GO_ON; }
 
 struct Clock { // advances with the scheduler's turns
   template <bool M> static void lanes(Warp &w, const In *in) {
@@ -114,23 +94,21 @@ struct Clock { // advances with the scheduler's turns
   }
 };
 
-// Generic addresses of the windows; imm: +1 to generic, -1 from it; b: start of the window.
-template <class T> struct Window {
+struct Window { // generic addresses; imm: +1 to generic, -1 from it; b: start of the window
   template <bool M> static void lanes(Warp &w, const In *in) {
-    const T *a = w.reg<T>(in->a);
-    const uint64_t *starts = w.reg<uint64_t>(in->b);
-    const int64_t sign = in->imm;
-    each<M, T>(w, in->d, [=](int i) { return T(a[i] + T(sign) * T(starts[i])); });
+    each_of<M>(w, in, [sign = uint64_t(in->imm)](uint64_t a, uint64_t start) { return a + sign * start; });
   }
 };
 
 } // namespace
 
 void add_control(Ops &ops) {
-  put<Jump>(ops, "bra"), put<Branch<false>>(ops, "bra.if"), put<Branch<true>>(ops, "bra.unless");
-  put<End>(ops, "exit"), put<Trap>(ops, "trap"), put<FailedAssertion>(ops, "trap.assert"), put<Sleep>(ops, "nanosleep"),
-      put<Nothing>(ops, "nop");
-  put<Clock>(ops, "clock"), put<Window<uint64_t>>(ops, "window");
+  put(ops, "bra", jump<false>, jump<true>);
+  put(ops, "bra.if", branch<false, false>, branch<false, true>);
+  put(ops, "bra.unless", branch<true, false>, branch<true, true>);
+  put(ops, "exit", end), put(ops, "trap", trap), put(ops, "trap.assert", failed_assertion);
+  put(ops, "nanosleep", sleep), put(ops, "nop", nothing);
+  put<Clock>(ops, "clock"), put<Window>(ops, "window");
 }
 
 } // namespace ptx

@@ -2,12 +2,9 @@
 // their target holds NaN until then.
 #include "places.hpp"
 
-#include <algorithm>
-
 namespace ptx {
 
-bool complete_bytes(Warp &w, const In *in, int lane, uint32_t address, uint32_t bytes);
-bool complete_arrivals(Warp &w, const In *in, int lane, uint32_t address, uint32_t arrivals);
+void complete(const Bulk &landed);
 
 namespace {
 
@@ -16,159 +13,127 @@ void poison(uint8_t *at, uint32_t bytes) {
 }
 
 // [a], [b]; more: offset of the source, bytes, and the register with the number of bytes read, or 0.
-struct CopyAsync {
-  static void run(Warp &w, const In *in) {
-    const Flags f{in->flags};
-    const uint32_t *more = &w.program->more[in->more], bytes = more[1];
-    uint32_t rest = w.mask;
-    while (rest) { // lanes with equally many committed groups share one copy
-      const uint32_t group = w.committed[__builtin_ctz(rest)];
-      Copy &copy = w.copies.emplace_back();
-      copy = {0, group, bytes, in, {}, {}, {}, w.copied++, 0};
-      for (uint32_t left = rest; left; left &= left - 1) {
-        const int lane = __builtin_ctz(left);
-        if (w.committed[lane] != group) continue;
-        const uint64_t to = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
-        const uint64_t from = w.reg<uint64_t>(in->b)[lane] + uint64_t(int32_t(more[0]));
-        const uint32_t read = more[2] ? w.reg<uint32_t>(more[2])[lane] : bytes;
-        if (read > bytes) return fault(w, in, "cp.async reads more than it writes", 1u << lane);
-        copy.to[lane] = place(w, in, f.space(), lane, to, bytes, writes);
-        if (!copy.to[lane]) return;
-        copy.from[lane] = read ? place(w, in, global, lane, from, bytes, reads) : nullptr;
-        if (read && !copy.from[lane]) return;
-        copy.read[lane] = uint8_t(read);
-        copy.mask |= 1u << lane;
-        if (w.grid->races && !w.grid->races->copy_begins(w, in, lane, copy.to[lane], bytes)) return;
-        if (w.grid->launch.strict) poison(copy.to[lane], bytes);
-      }
-      rest &= ~copy.mask;
+void copy_async(Warp &w, const In *in) {
+  const uint32_t *more = &w.program->more[in->more], bytes = more[1];
+  uint32_t rest = w.mask;
+  while (rest) { // lanes with equally many committed groups share one copy
+    const uint32_t group = w.committed[std::countr_zero(rest)];
+    Copy &copy = w.copies.emplace_back(Copy{0, group, bytes, in, {}, {}, {}, w.copied++, 0});
+    for (const int lane : Each{rest}) {
+      if (w.committed[lane] != group) continue;
+      const uint64_t from = w.reg<uint64_t>(in->b)[lane] + uint64_t(int32_t(more[0]));
+      const uint32_t read = more[2] ? w.reg<uint32_t>(more[2])[lane] : bytes;
+      if (read > bytes) return fault(w, in, "cp.async reads more than it writes", 1u << lane);
+      copy.to[lane] = place(w, in, lane, bytes, writes);
+      if (!copy.to[lane]) return;
+      copy.from[lane] = read ? place(w, in, global, lane, from, bytes, reads) : nullptr;
+      if (read && !copy.from[lane]) return;
+      copy.read[lane] = uint8_t(read);
+      copy.mask |= 1u << lane;
+      if (w.grid->races && !w.grid->races->copy_begins(w, in, lane, copy.to[lane], bytes)) return;
+      if (w.grid->launch.strict) poison(copy.to[lane], bytes);
     }
-    if (w.grid->launch.strict && w.grid->below(4) == 0) land(w, w.mask, 0);
-    GO_ON;
+    rest &= ~copy.mask;
   }
-};
+  if (w.grid->launch.strict && w.grid->below(4) == 0) land(w, w.mask, 0);
+  GO_ON;
+}
 
-struct Commit {
-  static void run(Warp &w, const In *in) {
-    for (uint32_t left = w.mask; left; left &= left - 1) ++w.committed[__builtin_ctz(left)];
-    GO_ON;
-  }
-};
+void commit(Warp &w, const In *in) {
+  for (const int lane : Each{w.mask}) ++w.committed[lane];
+  GO_ON;
+}
 
-struct WaitGroup { // imm: number of newest groups that may be in flight; -1: waits for all, committed or not
-  static void run(Warp &w, const In *in) {
-    land(w, w.mask, in->imm < 0 ? UINT32_MAX : uint32_t(in->imm));
-    GO_ON;
-  }
-};
+// imm: number of newest groups that may be in flight; -1: waits for all, committed or not.
+void wait_group(Warp &w, const In *in) {
+  land(w, w.mask, in->imm < 0 ? UINT32_MAX : uint32_t(in->imm));
+  GO_ON;
+}
 
 // [a]: a lane arrives when all its earlier copies have landed; without NoInc the phase takes one more arrival.
-template <bool NoInc> struct ArriveCopied {
-  template <bool M> static void run(Warp &w, const In *in) {
-    const Flags f{in->flags};
-    Block &block = *w.block;
-    for (uint32_t left = w.mask; left;) { // lanes mostly name one barrier
-      const int first = __builtin_ctz(left);
-      const uint64_t at = address_of(w, in->a, f.wide(), first);
-      const uint64_t address = at + uint64_t(in->imm) - (f.space() == generic ? shared_window : 0);
-      Mbarrier *found = block.mbarrier(address);
-      if (!found) return fault(w, in, "copies handed over to what is no mbarrier", 1u << first);
-      uint32_t lanes = 0;
-      for (uint32_t those = left; those; those &= those - 1) {
-        const int lane = __builtin_ctz(those);
-        if (address_of(w, in->a, f.wide(), lane) != at) continue;
-        lanes |= 1u << lane;
-        if (!NoInc) ++found->pending;
-        if (++found->promised > found->pending)
-          return fault(w, in, "more arrivals than the mbarrier's phase takes", 1u << lane);
-        if (w.grid->races && !w.grid->races->handed_over(w, in, lane, *found)) return;
-      }
-      found->carries(w, in, first);
-      for (Copy &copy : w.copies) copy.handed |= copy.mask & lanes;
-      block.bulks.push_back(
-          {nullptr, nullptr, 0, uint32_t(address), w.grid->turn + w.grid->below(24), in, &w, lanes, w.copied});
-      ++w.grid->in_flight;
-      left &= ~lanes;
+template <bool NoInc> void arrive_copied(Warp &w, const In *in) {
+  const Flags f{in->flags};
+  Block &block = *w.block;
+  for (uint32_t left = w.mask; left;) { // lanes mostly name one barrier
+    const int first = std::countr_zero(left);
+    const uint64_t at = address_of(w, in->a, f.wide(), first);
+    const uint64_t address = at + uint64_t(in->imm) - (f.space() == generic ? shared_window : 0);
+    Mbarrier *found = block.mbarrier(address);
+    if (!found) return fault(w, in, "copies handed over to what is no mbarrier", 1u << first);
+    uint32_t lanes = 0;
+    for (const int lane : Each{left}) {
+      if (address_of(w, in->a, f.wide(), lane) != at) continue;
+      lanes |= 1u << lane;
+      if (!NoInc) ++found->pending;
+      if (++found->promised > found->pending)
+        return fault(w, in, "more arrivals than the mbarrier's phase takes", 1u << lane);
+      if (w.grid->races && !w.grid->races->handed_over(w, in, lane, *found)) return;
     }
-    NEXT;
+    found->carries(w, in, first);
+    for (Copy &copy : w.copies) copy.handed |= copy.mask & lanes;
+    block.bulks.push_back(
+        {nullptr, nullptr, 0, uint32_t(address), w.grid->turn + w.grid->below(24), in, &w, lanes, w.copied});
+    ++w.grid->in_flight;
+    left &= ~lanes;
   }
-};
+  GO_ON;
+}
+
+// The source of a lane's bulk copy or prefetch, [b], after the checks; null after a fault.
+const uint8_t *bulk_source(Warp &w, const In *in, int lane, uint64_t to, const std::string &what) {
+  const uint32_t *more = &w.program->more[in->more], bytes = w.reg<uint32_t>(more[0])[lane];
+  const uint64_t from = w.reg<uint64_t>(in->b)[lane] + uint64_t(int32_t(more[2]));
+  if (bytes == 0 || bytes % 16 || to % 16 || from % 16)
+    fault(w, in, "a bulk " + what + " of " + std::to_string(bytes) + " bytes that are not aligned to 16", 1u << lane);
+  else if (!find(*w.grid, from, bytes))
+    bad_address(w, in, lane, from, bytes, ("a bulk " + what + " from outside the buffers").c_str());
+  else
+    return reinterpret_cast<const uint8_t *>(from);
+  return nullptr;
+}
 
 // [a], [b], more: size, [barrier], offsets of source and barrier.
-struct CopyBulk {
-  static void run(Warp &w, const In *in) {
-    const Flags f{in->flags};
-    Block &block = *w.block;
-    Grid &grid = *w.grid;
-    const uint32_t *more = &w.program->more[in->more];
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      uint64_t to = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
-      const uint64_t from = w.reg<uint64_t>(in->b)[lane] + uint64_t(int32_t(more[2]));
-      const uint32_t bytes = w.reg<uint32_t>(more[0])[lane];
-      const uint64_t barrier = address_of(w, more[1], more[5], lane) + uint64_t(int32_t(more[4]));
-      if (bytes == 0 || bytes % 16 || to % 16 || from % 16)
-        return fault(w, in, "a bulk copy of " + std::to_string(bytes) + " bytes that are not aligned to 16",
-                     1u << lane);
-      Mbarrier *found = block.mbarrier(barrier);
-      if (!found) return fault(w, in, "a bulk copy for what is no mbarrier", 1u << lane);
-      uint8_t *target = nullptr;
-      const uint8_t *source = nullptr;
-      const uint64_t end = to + bytes;
-      const bool near = to < block.guard_end && end > block.guard_begin;              // an mbarrier may lie in it
-      for (uint64_t at = to; at < end; at += near || bytes == 16 ? 16 : bytes - 16) { // all of it, or both ends
-        uint8_t *t = place(w, in, f.space(), lane, at, 16, writes);
-        if (!t) return;
-        if (!target) target = t;
-      }
-      if (const Buffer *b = find(grid, from, bytes); b) source = reinterpret_cast<const uint8_t *>(from);
-      if (!source) return bad_address(w, in, lane, from, bytes, "a bulk copy from outside the buffers");
-      if (grid.races && !grid.races->bulk_begins(w, in, lane, target, source, bytes, *found)) return;
-      found->carries(w, in, lane);
-      if (grid.launch.strict) poison(target, bytes);
-      block.bulks.push_back({target, source, bytes, uint32_t(barrier), grid.turn + grid.below(24), in, &w});
-      ++grid.in_flight;
+void copy_bulk(Warp &w, const In *in) {
+  const Flags f{in->flags};
+  Block &block = *w.block;
+  Grid &grid = *w.grid;
+  const uint32_t *more = &w.program->more[in->more];
+  for (const int lane : Each{w.mask}) {
+    const uint64_t to = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
+    const uint8_t *source = bulk_source(w, in, lane, to, "copy");
+    if (!source) return;
+    const uint32_t bytes = w.reg<uint32_t>(more[0])[lane];
+    const uint64_t barrier = address_of(w, more[1], more[5], lane) + uint64_t(int32_t(more[4]));
+    Mbarrier *found = block.mbarrier(barrier);
+    if (!found) return fault(w, in, "a bulk copy for what is no mbarrier", 1u << lane);
+    uint8_t *target = nullptr;
+    const uint64_t end = to + bytes;
+    const bool near = to < block.guard_end && end > block.guard_begin;              // an mbarrier may lie in it
+    for (uint64_t at = to; at < end; at += near || bytes == 16 ? 16 : bytes - 16) { // all of it, or both ends
+      uint8_t *t = place(w, in, f.space(), lane, at, 16, writes);
+      if (!t) return;
+      if (!target) target = t;
     }
-    GO_ON;
+    if (grid.races && !grid.races->bulk_begins(w, in, lane, target, source, bytes, *found)) return;
+    found->carries(w, in, lane);
+    if (grid.launch.strict) poison(target, bytes);
+    block.bulks.push_back({target, source, bytes, uint32_t(barrier), grid.turn + grid.below(24), in, &w});
+    ++grid.in_flight;
   }
-};
+  GO_ON;
+}
 
 // [b], more: size, nothing, offset of the source. Nothing but the checks.
-struct PrefetchBulk {
-  static void run(Warp &w, const In *in) {
-    const uint32_t *more = &w.program->more[in->more];
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      const uint64_t from = w.reg<uint64_t>(in->b)[lane] + uint64_t(int32_t(more[2]));
-      const uint32_t bytes = w.reg<uint32_t>(more[0])[lane];
-      if (bytes == 0 || bytes % 16 || from % 16)
-        return fault(w, in, "a bulk prefetch of " + std::to_string(bytes) + " bytes that are not aligned to 16",
-                     1u << lane);
-      if (!find(*w.grid, from, bytes))
-        return bad_address(w, in, lane, from, bytes, "a bulk prefetch from outside the buffers");
-    }
-    GO_ON;
-  }
-};
+void prefetch_bulk(Warp &w, const In *in) {
+  for (const int lane : Each{w.mask})
+    if (!bulk_source(w, in, lane, 0, "prefetch")) return;
+  GO_ON;
+}
 
-struct ProxyFence {
-  static void run(Warp &w, const In *in) {
-    if (w.grid->races) w.grid->races->proxy_fence(w);
-    GO_ON;
-  }
-};
-struct InitFence {
-  static void run(Warp &w, const In *in) {
-    if (w.grid->races) w.grid->races->init_fence(w);
-    GO_ON;
-  }
-};
-struct Fence {
-  static void run(Warp &w, const In *in) {
-    if (w.grid->races) w.grid->races->fence(w, Flags{in->flags}.scope());
-    GO_ON;
-  }
-};
+template <auto Does> void fence(Warp &w, const In *in) {
+  if (w.grid->races) Does(*w.grid->races, w, in);
+  GO_ON;
+}
 
 } // namespace
 
@@ -181,15 +146,11 @@ static void land(Warp &w, Copy &copy, int lane) {
 }
 
 void land(Warp &w, uint32_t mask, uint32_t newest) {
-  for (Copy &copy : w.copies) {
-    for (uint32_t left = copy.mask & mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      // Copies of the uncommitted group land only for wait_all.
-      if (newest != UINT32_MAX && (copy.group == w.committed[lane] || w.committed[lane] - copy.group <= newest))
-        continue;
-      land(w, copy, lane);
+  for (Copy &copy : w.copies)
+    for (const int lane : Each{copy.mask & mask}) {
+      const uint32_t group = w.committed[lane]; // its copies are not committed and land only for wait_all
+      if (newest == UINT32_MAX || (copy.group != group && group - copy.group > newest)) land(w, copy, lane);
     }
-  }
   while (!w.copies.empty() && w.copies.front().mask == 0) w.copies.pop_front();
 }
 
@@ -197,28 +158,23 @@ void land(Block &block, size_t number) {
   const Bulk bulk = block.bulks[number];
   block.bulks.erase(block.bulks.begin() + std::ptrdiff_t(number));
   --block.grid->in_flight;
-  if (bulk.lanes) {
-    Warp &w = *bulk.warp;
-    for (Copy &copy : w.copies)
-      for (uint32_t left = copy.number < bulk.before ? copy.mask & bulk.lanes : 0; left; left &= left - 1)
-        land(w, copy, __builtin_ctz(left));
-    while (!w.copies.empty() && w.copies.front().mask == 0) w.copies.pop_front();
-    complete_arrivals(w, bulk.in, __builtin_ctz(bulk.lanes), bulk.barrier, uint32_t(__builtin_popcount(bulk.lanes)));
-    return;
-  }
-  std::memcpy(bulk.to, bulk.from, bulk.bytes);
-  block.grid->touch(bulk.to, 1);
-  complete_bytes(*bulk.warp, bulk.in, 0, bulk.barrier, bulk.bytes);
+  Warp &w = *bulk.warp;
+  for (Copy &copy : w.copies)
+    for (const int lane : Each{copy.number < bulk.before ? copy.mask & bulk.lanes : 0}) land(w, copy, lane);
+  while (!w.copies.empty() && w.copies.front().mask == 0) w.copies.pop_front();
+  if (bulk.bytes) std::memcpy(bulk.to, bulk.from, bulk.bytes), block.grid->touch(bulk.to, 1);
+  complete(bulk);
 }
 
 void add_copies(Ops &ops) {
-  put<CopyAsync>(ops, "cp.async"), put<Commit>(ops, "cp.async.commit_group"),
-      put<WaitGroup>(ops, "cp.async.wait_group");
-  put<ArriveCopied<false>>(ops, "cp.async.mbarrier.arrive"),
-      put<ArriveCopied<true>>(ops, "cp.async.mbarrier.arrive.noinc");
-  put<CopyBulk>(ops, "cp.async.bulk");
-  put<PrefetchBulk>(ops, "cp.async.bulk.prefetch");
-  put<ProxyFence>(ops, "fence.proxy.async"), put<InitFence>(ops, "fence.mbarrier_init"), put<Fence>(ops, "fence");
+  put(ops, "cp.async", copy_async);
+  put(ops, "cp.async.commit_group", commit), put(ops, "cp.async.wait_group", wait_group);
+  put(ops, "cp.async.mbarrier.arrive", arrive_copied<false>);
+  put(ops, "cp.async.mbarrier.arrive.noinc", arrive_copied<true>);
+  put(ops, "cp.async.bulk", copy_bulk), put(ops, "cp.async.bulk.prefetch", prefetch_bulk);
+  put(ops, "fence.proxy.async", fence<[](Races &races, Warp &w, const In *) { races.proxy_fence(w); }>);
+  put(ops, "fence.mbarrier_init", fence<[](Races &races, Warp &w, const In *) { races.init_fence(w); }>);
+  put(ops, "fence", fence<[](Races &races, Warp &w, const In *in) { races.fence(w, Flags{in->flags}.scope()); }>);
 }
 
 } // namespace ptx

@@ -13,18 +13,13 @@ void count(const Warp &w, const In *in, uint64_t sign) {
   const Moves moves = w.program->counted[at].moves;
   uint64_t *row = launch.executed + at * (launch.buffer_count + 2);
   const uint32_t *more = &w.program->more[in->more];
-  if (moves == Moves::nothing) {
-    row[0] += sign * uint64_t(__builtin_popcount(w.mask));
-    return;
-  }
+  if (moves == Moves::nothing) return void(row[0] += sign * uint64_t(std::popcount(w.mask)));
   if (moves == Moves::jump_if || moves == Moves::jump_unless) {
     const uint32_t p = *w.reg<uint32_t>(in->a), jumps = (moves == Moves::jump_if ? p : ~p) & w.mask;
-    row[0] += sign * uint64_t(__builtin_popcount(w.mask & ~jumps));
-    row[1] += sign * uint64_t(__builtin_popcount(jumps));
-    return;
+    row[0] += sign * uint64_t(std::popcount(w.mask & ~jumps));
+    return void(row[1] += sign * uint64_t(std::popcount(jumps)));
   }
-  for (uint32_t left = w.mask; left; left &= left - 1) {
-    const int lane = __builtin_ctz(left);
+  for (const int lane : Each{w.mask}) {
     uint64_t address, amount = 1;
     if (moves == Moves::word) {
       address = address_of(w, in->a, Flags{in->flags}.wide(), lane) + uint64_t(in->imm);

@@ -3,14 +3,19 @@
 #include "races.hpp"
 
 namespace ptx {
+
+void add_integers(Ops &), add_floats(Ops &), add_conversions(Ops &), add_comparisons(Ops &), add_memory(Ops &);
+void add_warp_wide(Ops &), add_matrices(Ops &), add_control(Ops &);
+void add_barriers(Ops &), add_mbarriers(Ops &), add_copies(Ops &);
+
 namespace {
 
 const Ops &ops() {
   static const Ops all = [] {
     Ops made;
-    add_integers(made), add_floats(made), add_conversions(made), add_memory(made), add_atomics(made);
-    add_warp_wide(made), add_matrices(made), add_barriers(made), add_mbarriers(made), add_copies(made);
-    add_control(made), add_products(made), add_comparisons(made), add_fragments(made);
+    for (const auto add : {add_integers, add_floats, add_conversions, add_comparisons, add_memory, add_warp_wide,
+                           add_matrices, add_control, add_barriers, add_mbarriers, add_copies})
+      add(made);
     return made;
   }();
   return all;
@@ -45,16 +50,8 @@ Program *ptx_program(const Coded *coded, uint32_t count, const uint32_t *more, u
     const Coded &c = coded[i];
     names.push_back(by_number[c.op]);
     const Op op = ops().at(names.back());
-    program->code.push_back({{op.plain, c.label ? at_label : op.masked},
-                             op.masked,
-                             c.d,
-                             c.a,
-                             c.b,
-                             c.c,
-                             c.imm,
-                             c.flags | op.flags,
-                             c.more,
-                             0});
+    In &in = program->code.emplace_back(In{{op.plain, c.label ? at_label : op.masked}, op.masked});
+    in.d = c.d, in.a = c.a, in.b = c.b, in.c = c.c, in.imm = c.imm, in.flags = c.flags | op.flags, in.more = c.more;
   }
   program->more.assign(more, more + more_count);
   program->filled.assign(filled, filled + filled_count);
@@ -69,11 +66,7 @@ void ptx_free(Program *program) { delete program; }
 int ptx_run(const Program *program, const Launch *launch) {
   const uint32_t before = get_mode();
   set_mode(mode_of(nearest, true));
-  int status;
-  {
-    Grid grid(*program, *launch);
-    status = grid.run();
-  }
+  const Status status = Grid(*program, *launch).run();
   set_mode(before);
   return status;
 }

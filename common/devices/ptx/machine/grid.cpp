@@ -8,8 +8,7 @@
 #include "lanes.hpp"
 #include "races.hpp"
 
-#include <algorithm>
-#include <ctime>
+#include <chrono>
 
 namespace ptx {
 
@@ -18,13 +17,41 @@ constexpr uint32_t never_written = 0xffa5ffa5; // NaN in fp32, and twice in bf16
 
 namespace {
 
+constexpr const char *waits[] = {"can go on", "waits for lanes", "waits at a barrier of the block", "polls"}; // by Wait
+
 size_t line_of(uint64_t key) { return size_t(key >> 5) % looked_lines; }
 uint64_t key_of(uintptr_t line, int lane) { return uint64_t(line) << 5 | uint64_t(lane); }
 
-double seconds() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
+// The value of a special register.
+uint64_t special(const Warp &w, const Filled &one, const Launch &l, int lane) {
+  const size_t axis = one.value % 3;
+  const auto along = [&](uint32_t index, const uint32_t *sizes) { // the axis
+    return (axis == 0 ? index : axis == 1 ? index / sizes[0] : index / sizes[0] / sizes[1]) % sizes[axis];
+  };
+  const uint32_t eq = 1u << lane, lt = eq - 1, masks[] = {eq, lt, eq | lt, ~(eq | lt), ~lt};
+  const uint64_t by_kind[] = {along(w.thread(lane), l.block),
+                              along(w.block->index, l.grid),
+                              l.block[axis],
+                              l.grid[axis],
+                              uint64_t(lane),
+                              w.index,
+                              masks[one.value % 5],
+                              l.dynamic_shared,
+                              uint32_t(l.workspace >> one.value % 64)};
+  return by_kind[one.kind - tid];
+}
+
+// Registers with a value before a warp begins: constants, parameters and special registers.
+void fill(Warp &w, const Filled &one, const Launch &l) {
+  uint64_t value = one.value;
+  if (one.kind == parameter) value = 0, std::memcpy(&value, l.parameters + one.value, one.bytes);
+  const auto set = [&]<class T>(T *d) {
+    for (int lane = 0; lane < warp_size; ++lane) d[lane] = T(one.kind <= parameter ? value : special(w, one, l, lane));
+  };
+  one.bytes == 8   ? set(w.reg<uint64_t>(one.at))
+  : one.bytes == 4 ? set(w.reg<uint32_t>(one.at))
+  : one.bytes == 2 ? set(w.reg<uint16_t>(one.at))
+                   : set(w.reg<uint8_t>(one.at));
 }
 
 } // namespace
@@ -142,11 +169,9 @@ void Grid::step(Warp &w) {
   bool can = false, stuck = !w.groups.empty();
   for (const Group &g : w.groups) can |= g.wait == Wait::ready, stuck &= g.wait == Wait::lanes;
   if (stuck && status == finished) {
-    const Group &a = w.groups[0], &b = w.groups[w.groups.size() > 1 ? 1 : 0];
-    fail(faulted, w, a.ip,
-         "lanes of a warp wait for each other at two places, the other is {pc " +
-             std::to_string(b.ip - program.code.data()) + "}",
-         a.mask);
+    const Group &a = w.groups.front(), &b = w.groups[w.groups.size() > 1];
+    const std::string other = "{pc " + std::to_string(b.ip - program.code.data()) + "}";
+    fail(faulted, w, a.ip, "lanes of a warp wait for each other at two places, the other is " + other, a.mask);
   }
   if (can) ready(w);
 }
@@ -159,17 +184,12 @@ bool Grid::land_due(bool any) {
   return landed;
 }
 
-Status Grid::nobody_runs() {
-  std::string report = who_waits();
-  std::snprintf(launch.report, launch.report_size, "%s", report.c_str());
-  return deadlocked;
-}
-
 std::string Grid::who_waits() const {
   std::map<std::pair<Wait, const In *>, std::vector<std::pair<uint32_t, uint32_t>>> places;
   for (const auto &block : blocks)
     for (const Warp &w : block->warps)
-      for (const Group &g : w.groups) places[{g.wait, g.ip}].push_back({block->index, w.thread(__builtin_ctz(g.mask))});
+      for (const Group &g : w.groups)
+        places[{g.wait, g.ip}].push_back({block->index, w.thread(std::countr_zero(g.mask))});
   std::string report;
   for (const auto &[what, who] : places) {
     const auto pc = what.second - program.code.data();
@@ -181,15 +201,20 @@ std::string Grid::who_waits() const {
 }
 
 Status Grid::run() {
-  const Status ended = all_turns();
-  if (!races || (races->found().empty() && ended != finished)) return ended;
-  const std::string end = launch.report, report = races->found().empty() ? races->letters() : races->found();
-  std::snprintf(launch.report, launch.report_size, "%s%s", report.c_str(), ended == finished ? "" : end.c_str());
-  return races->found().empty() ? finished : raced;
+  all_turns();
+  if (races && status == finished) report_ = races->letters();
+  if (races && !races->found().empty()) report_ = races->found() + (status == finished ? "" : report_), status = raced;
+  std::snprintf(launch.report, launch.report_size, "%s", report_.c_str());
+  return status;
 }
 
-Status Grid::all_turns() {
-  const double end = seconds() + launch.timeout;
+void Grid::end(Status why, const std::string &report) {
+  if (status == finished) status = why, report_ = report;
+}
+
+void Grid::all_turns() {
+  using Clock = std::chrono::steady_clock;
+  const auto latest = Clock::now() + std::chrono::duration<double>(launch.timeout);
   const uint32_t slow = below(uint32_t(2 * blocks.size())); // a block whose turns are rare; by half of the seeds none
   uint64_t seen = 0, next_check = 0;
   uint64_t last = UINT64_MAX; // turn, after a race: what it has spoiled may never end
@@ -202,7 +227,7 @@ Status Grid::all_turns() {
       }
       idle = progress == seen ? idle + 1 : 0;
       seen = progress;
-      if (!sleepers || idle > int(launch.patience)) return nobody_runs();
+      if (!sleepers || idle > int(launch.patience)) return end(deadlocked, who_waits());
       for (auto &block : blocks)
         for (Warp &w : block->warps) wake(w);
       continue;
@@ -219,27 +244,20 @@ Status Grid::all_turns() {
     if (turn > next_check) {
       next_check = turn + 256;
       if (races && last == UINT64_MAX && !races->found().empty()) last = 4 * turn + 4096;
-      if (turn > last) return finished;
-      if (seconds() > end) {
-        std::snprintf(launch.report, launch.report_size, "%s", who_waits().c_str());
-        return timed_out;
-      }
+      if (turn > last) return;
+      if (Clock::now() > latest) return end(timed_out, who_waits());
     }
   }
-  return status;
 }
 
 std::string Grid::place(const Warp &w, const In *in, uint32_t mask) const {
   const auto pc = in - program.code.data();
   return "{pc " + std::to_string(pc) + "}, block " + std::to_string(w.block->index) + ", thread " +
-         std::to_string(w.thread(mask ? __builtin_ctz(mask) : 0));
+         std::to_string(w.thread(mask ? std::countr_zero(mask) : 0));
 }
 
 void Grid::fail(Status why, const Warp &w, const In *in, const std::string &text, uint32_t mask) {
-  if (status != finished) return;
-  status = why;
-  const std::string report = (text.empty() ? "" : text + ": ") + place(w, in, mask);
-  std::snprintf(launch.report, launch.report_size, "%s", report.c_str());
+  end(why, (text.empty() ? "" : text + ": ") + place(w, in, mask));
 }
 
 } // namespace ptx

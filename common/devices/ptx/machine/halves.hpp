@@ -2,8 +2,6 @@
 #pragma once
 #include "lanes.hpp"
 
-#include <cmath>
-
 namespace ptx {
 
 double from_half(uint16_t word);
@@ -16,14 +14,15 @@ struct Half {
 struct Brain {
   static double number(uint16_t word) { return bits<float>(uint32_t(word) << 16); }
   static uint16_t word(double value) { // rounded from the exact value: to odd, then to the nearest
-    float x = float(value);
+    const float x = float(value);
     uint32_t u = bits<uint32_t>(x);
-    if (x != x) return 0x7fff;
-    if (double(x) != value && std::isfinite(x)) {
-      if (std::fabs(double(x)) > std::fabs(value)) --u;
-      u |= 1;
-    }
-    return uint16_t((u + 0x7fffu + (u >> 16 & 1)) >> 16);
+    if (double(x) == value || !std::isfinite(x)) return rounded(x);
+    if (std::fabs(double(x)) > std::fabs(value)) --u;
+    return rounded(bits<float>(u | 1));
+  }
+  static uint16_t rounded(float x) { // to the nearest, ties to even
+    const uint32_t u = bits<uint32_t>(x);
+    return x != x ? 0x7fff : uint16_t((u + 0x7fffu + (u >> 16 & 1)) >> 16);
   }
 };
 

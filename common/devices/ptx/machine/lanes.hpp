@@ -2,7 +2,9 @@
 #pragma once
 #include "machine.hpp"
 
+#include <bit>
 #include <cmath>
+#include <tuple>
 
 #if defined(__SSE__)
 #include <immintrin.h>
@@ -18,8 +20,18 @@ namespace ptx {
 
 inline bool on(uint32_t mask, int lane) { return mask >> lane & 1; }
 
+// The lanes of a mask, in order: for (const int lane : Each{mask}).
+struct Each {
+  uint32_t left;
+  Each begin() const { return *this; }
+  Each end() const { return {0}; }
+  bool operator==(const Each &) const = default;
+  int operator*() const { return std::countr_zero(left); }
+  void operator++() { left &= left - 1; }
+};
+
 // The uniform value of a register, from the first active lane.
-template <class T> inline T first(const Warp &w, uint32_t at) { return w.reg<T>(at)[__builtin_ctz(w.mask)]; }
+template <class T> inline T first(const Warp &w, uint32_t at) { return w.reg<T>(at)[std::countr_zero(w.mask)]; }
 
 // d[lane] = value(lane): in all lanes, or by the mask.
 template <bool M, class T, class F> inline void each(Warp &w, uint32_t at, F value) {
@@ -124,22 +136,12 @@ inline uint32_t mode_of(Rounding r, bool flush) {
   return modes[r] << 22 | (flush ? 1u << 24 : 0);
 }
 #endif
-template <bool Flush, Rounding R = nearest> struct Mode {
-  static constexpr bool usual = Flush && R == nearest;
-  Mode() {
-    if constexpr (!usual) set_mode(mode_of(R, Flush));
-  }
-  ~Mode() {
-    if constexpr (!usual) set_mode(mode_of(nearest, true));
-  }
+struct Mode { // for the rest of a block
+  explicit Mode(bool flush, Rounding r = nearest) { set_mode(mode_of(r, flush)); }
+  ~Mode() { set_mode(mode_of(nearest, true)); }
 };
 
-template <class To, class From> inline To bits(From from) {
-  static_assert(sizeof(To) == sizeof(From));
-  To to;
-  std::memcpy(&to, &from, sizeof to);
-  return to;
-}
+template <class To> inline To bits(auto from) { return std::bit_cast<To>(from); }
 
 // The canonical NaN of f32 results; with f64 a NaN operand is kept.
 inline float made(float x) { return x != x ? bits<float>(0x7fffffffu) : x; }
@@ -150,27 +152,18 @@ inline float flushed(float x) {
   return (u & 0x7f800000u) == 0 ? bits<float>(u & 0x80000000u) : x;
 }
 
-// Lane-by-lane instructions: compute, then jump to the next one. F is a lambda of the operands.
-template <class D, class A, class F> struct Unary {
-  template <bool M> static void lanes(Warp &w, const In *in) {
-    const A *a = w.reg<A>(in->a);
-    each<M, D>(w, in->d, [=](int i) { return F{}(a[i]); });
-  }
-};
-template <class D, class A, class B, class F> struct Binary {
-  template <bool M> static void lanes(Warp &w, const In *in) {
-    const A *a = w.reg<A>(in->a);
-    const B *b = w.reg<B>(in->b);
-    each<M, D>(w, in->d, [=](int i) { return F{}(a[i], b[i]); });
-  }
-};
-template <class D, class A, class B, class C, class F> struct Ternary {
-  template <bool M> static void lanes(Warp &w, const In *in) {
-    const A *a = w.reg<A>(in->a);
-    const B *b = w.reg<B>(in->b);
-    const C *c = w.reg<C>(in->c);
-    each<M, D>(w, in->d, [=](int i) { return F{}(a[i], b[i], c[i]); });
-  }
+// d = f(a, b, c) for each lane, or of the first operands. Registers have the types of another lambda, mostly f.
+template <bool M, class F, class G, class D, class... A>
+inline void each_of(Warp &w, const In *in, F f, D (G::*)(A...) const) {
+  const uint32_t at[] = {in->a, in->b, in->c}, *next = at;
+  const std::tuple<const A *...> operands{w.reg<A>(*next++)...};
+  std::apply([&](const A *...a) { each<M, D>(w, in->d, [=](int i) { return f(a[i]...); }); }, operands);
+}
+template <bool M, class F> inline void each_of(Warp &w, const In *in, F f) { each_of<M>(w, in, f, &F::operator()); }
+
+// Lane-by-lane instructions: compute, then jump to the next one.
+template <class F> struct OfLanes {
+  template <bool M> static void lanes(Warp &w, const In *in) { each_of<M>(w, in, F{}); }
 };
 
 template <class H, bool M> inline void run_lanes(Warp &w, const In *in) {
@@ -191,19 +184,11 @@ template <class H> inline void put(Rare into, const std::string &name, uint32_t 
 template <class H> inline void put(Ops &ops, const std::string &name, uint32_t flags = 0) {
   if constexpr (requires { H::template lanes<true>; })
     ops[name] = {run_lanes<H, false>, run_lanes<H, true>, flags};
-  else if constexpr (requires { H::template run<true>; })
-    ops[name] = {H::template run<false>, H::template run<true>, flags};
   else
-    ops[name] = {H::run, H::run, flags};
+    ops[name] = {H::template run<false>, H::template run<true>, flags};
 }
-template <class D, class A, class F> inline void unary(auto &&into, const std::string &name, F) {
-  put<Unary<D, A, F>>(into, name);
-}
-template <class D, class A, class B, class F> inline void binary(auto &&into, const std::string &name, F) {
-  put<Binary<D, A, B, F>>(into, name);
-}
-template <class D, class A, class B, class C, class F> inline void ternary(auto &&into, const std::string &name, F) {
-  put<Ternary<D, A, B, C, F>>(into, name);
-}
+inline void put(Ops &ops, const std::string &name, Fn run) { ops[name] = {run, run}; }
+inline void put(Ops &ops, const std::string &name, Fn plain, Fn masked) { ops[name] = {plain, masked}; }
+template <class F> inline void put(auto &&into, const std::string &name, F) { put<OfLanes<F>>(into, name); }
 
 } // namespace ptx

@@ -6,10 +6,9 @@ namespace ptx {
 
 // A poll of words written by others: a group that polls again without a change sleeps until a change.
 inline bool looked(Warp &w, const In *in, uint8_t *const *at, uint32_t bytes) {
-  const int first = __builtin_ctz(w.mask);
+  const int first = std::countr_zero(w.mask);
   if (w.grid->would_sleep(w, first, at[first])) return uncount(w, in), w.grid->sleep(w, in), false;
-  for (uint32_t left = w.mask; left; left &= left - 1)
-    w.grid->look(w, __builtin_ctz(left), at[__builtin_ctz(left)], bytes);
+  for (const int lane : Each{w.mask}) w.grid->look(w, lane, at[lane], bytes);
   return true;
 }
 
@@ -64,16 +63,9 @@ template <class E, class R, int V> struct Load {
         LANES d[i] = value;
       }
     } else {
-      R *x = to.d[0], *y = to.d[V > 1 ? 1 : 0], *z = to.d[V > 2 ? 2 : 0], *u = to.d[V > 2 ? 3 : 0];
-      if constexpr (V == 1) {
-        LANES x[i] = p[i];
-      } else if constexpr (V == 2) {
-        LANES x[i] = p[2 * i], y[i] = p[2 * i + 1];
-      } else if constexpr (V == 4) {
-        LANES x[i] = p[4 * i], y[i] = p[4 * i + 1], z[i] = p[4 * i + 2], u[i] = p[4 * i + 3];
-      } else {
-        for (int k = 0; k < V; ++k)
-          for (int i = 0; i < warp_size; ++i) to.d[k][i] = p[V * i + k];
+      for (int k = 0; k < V; ++k) {
+        R *d = to.d[k];
+        LANES d[i] = p[V * i + k];
       }
     }
     NEXT;
@@ -86,10 +78,8 @@ template <class E, class R, int V> struct Load {
     if (Flags{in->flags}.strong() && !looked(w, in, from, sizeof(E) * V)) return false;
     if (w.grid->races && !w.grid->races->load(w, in, w.mask, from, sizeof(E), V)) return false;
     const Registers<R, V> to(w, in);
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
+    for (const int lane : Each{w.mask})
       for (int k = 0; k < V; ++k) to.d[k][lane] = reinterpret_cast<const E *>(from[lane])[k];
-    }
     return true;
   }
 };

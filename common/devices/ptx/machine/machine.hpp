@@ -4,8 +4,9 @@
 // offsets of its registers and two functions: one for a warp with all live lanes active, one for a mask of them.
 // Each function ends with a jump to the next instruction's (threaded code).
 #pragma once
-#include "meetings.hpp"
-
+#include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -26,6 +27,8 @@ constexpr int named_barriers = 16, looked_lines = 4096;
 
 struct Block;
 struct Grid;
+struct In;
+struct Warp;
 class Races;
 using Fn = void (*)(Warp &, const In *);
 
@@ -64,31 +67,20 @@ struct Filled { // a register with an initial value
   uint32_t at, kind, bytes;
   uint64_t value;
 };
+// Its kind. value: of a number; the offset of a parameter; the axis of tid, ctaid, ntid and nctaid; 0 to 4 for the mask
+// of lanes eq, lt, le, gt, ge; the first bit of a half of the workspace's address.
 enum Fill : uint32_t {
   number,
   parameter,
-  tid_x,
-  tid_y,
-  tid_z,
-  ctaid_x,
-  ctaid_y,
-  ctaid_z,
-  ntid_x,
-  ntid_y,
-  ntid_z,
-  nctaid_x,
-  nctaid_y,
-  nctaid_z,
+  tid,
+  ctaid,
+  ntid,
+  nctaid,
   laneid,
   warpid,
-  lanemask_eq,
-  lanemask_lt,
-  lanemask_le,
-  lanemask_gt,
-  lanemask_ge,
+  lanemask,
   dynamic_shared,
-  envreg1, // high half of the workspace's address
-  envreg2  // low half
+  workspace
 };
 
 enum class Moves { nothing, word, copy, bulk, jump_if, jump_unless };
@@ -129,7 +121,6 @@ struct Launch {
 };
 
 enum class Wait : uint8_t { ready, lanes, barrier, poll };
-constexpr const char *waits[] = {"can go on", "waits for lanes", "waits at a barrier of the block", "polls"};
 struct Group {
   uint32_t mask;
   const In *ip;
@@ -167,6 +158,41 @@ struct Warp {
   std::vector<uint32_t> beyond; // lanes apart from others that have been at Beyond::places, or none
   template <class T> T *reg(uint32_t at) const { return reinterpret_cast<T *>(file + at); }
   uint32_t thread(int lane) const { return index * warp_size + uint32_t(lane); } // in the block
+};
+
+struct Barrier {
+  struct Waiting {
+    Warp *warp;
+    uint32_t mask;
+    const In *in;
+  };
+  uint32_t arrived = 0, expected = 0; // threads of whole warps; expected: 0 for all of the block
+  uint32_t yes = 0, voters = 0;       // lanes with a true predicate, and all with one, see barrier.red
+  const In *first = nullptr;
+  std::vector<Waiting> waiting;
+};
+
+struct Mbarrier {
+  uint32_t expected, pending, phase;
+  int64_t bytes;         // still to come
+  uint32_t index;        // in the block
+  uint32_t promised = 0; // arrivals pending on copies in flight
+  // The last copy that a phase carries, phases up to that one, and phases over that some thread has seen to be over.
+  const In *copy = nullptr;
+  Warp *copier = nullptr;
+  uint32_t lane = 0, carried = 0, seen_over = 0;
+  void carries(Warp &w, const In *in, int by) { copier = &w, copy = in, lane = 1u << by, carried = phase + 1; }
+};
+
+struct Bulk { // a bulk copy, or the arrival of lanes when the copies before number `before` of their warp have landed
+  uint8_t *to;
+  const uint8_t *from;
+  uint32_t bytes, barrier;
+  uint64_t due; // turn of the scheduler
+  const In *in;
+  Warp *warp;
+  uint32_t lanes = 0;
+  uint64_t before = 0;
 };
 
 struct Block {
@@ -230,9 +256,11 @@ private:
   void wake(Warp &w);
   void step(Warp &w);
   bool land_due(bool any);
-  Status all_turns();
-  Status nobody_runs();
+  void all_turns();
+  void end(Status why, const std::string &report); // if it has not ended
   std::string who_waits() const;
+
+  std::string report_;
 };
 
 // Stops the running group; it goes on at `in`.
@@ -242,15 +270,6 @@ inline void park(Warp &w, const In *in, Wait wait) {
   w.current = -1;
 }
 
-// True if another warp takes its turn here, after an access that others may wait for; the group goes on behind `in`.
-inline bool overtaken(Warp &w, const In *in) {
-  if (!w.grid->launch.strict || w.grid->below(4)) return false;
-  park(w, in + 1, Wait::ready);
-  w.fuel = -1;
-  return true;
-}
-
-void fill(Warp &w, const Filled &one, const Launch &l);
 void fault(Warp &w, const In *in, const std::string &text, uint32_t mask = 0);
 bool gathered(Warp &w, const In *in, uint32_t members); // true if these lanes are here; else the group waits
 void land(Warp &w, uint32_t mask, uint32_t newest);     // all but the newest cp.async groups
@@ -263,20 +282,6 @@ struct Op {
   uint32_t flags = 0; // selects an operation of a shared function
 };
 using Ops = std::map<std::string, Op>;
-void add_integers(Ops &ops);
-void add_comparisons(Ops &ops);
-void add_fragments(Ops &ops);
-void add_floats(Ops &ops);
-void add_conversions(Ops &ops);
-void add_memory(Ops &ops);
-void add_atomics(Ops &ops);
-void add_warp_wide(Ops &ops);
-void add_matrices(Ops &ops);
-void add_barriers(Ops &ops);
-void add_mbarriers(Ops &ops);
-void add_copies(Ops &ops);
-void add_products(Ops &ops);
-void add_control(Ops &ops);
 void fuse(Program &program, const Ops &ops);                             // fuses sequences of rows
 void count_all(Program &program, const std::vector<std::string> &names); // names: of the operations of its rows
 void uncount(const Warp &w, const In *in); // takes back the count of a row that will run again

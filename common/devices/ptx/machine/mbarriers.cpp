@@ -1,8 +1,6 @@
 // Barriers in shared memory: mbarrier.
 #include "places.hpp"
 
-#include <algorithm>
-
 namespace ptx {
 namespace {
 
@@ -15,9 +13,7 @@ struct Found {
 
 // The barrier at a lane's address, or null after a fault.
 Found barrier_of(Warp &w, const In *in, int lane) {
-  const Flags f{in->flags};
-  uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
-  if (f.space() == generic) address -= shared_window;
+  const uint64_t address = address_of(w, in, lane) - (Flags{in->flags}.space() == generic ? shared_window : 0);
   Mbarrier *found = w.block->mbarrier(address);
   if (!found) fault(w, in, "there is no initialized mbarrier" + at(address), 1u << lane);
   return {uint32_t(address), found};
@@ -38,57 +34,48 @@ bool changed(Warp &w, const In *in, int lane, Found f, uint32_t arrivals, int64_
   return true;
 }
 
-struct Init { // [a], b
-  static void run(Warp &w, const In *in) {
-    const Flags f{in->flags};
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      const uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
-      const uint32_t count = w.reg<uint32_t>(in->b)[lane];
-      if (!place(w, in, f.space(), lane, address, 8, writes | by_copy)) return;
-      if (count == 0 || count >= 1 << 20) return fault(w, in, "an mbarrier for " + std::to_string(count), 1u << lane);
-      const auto key = uint32_t(f.space() == generic ? address - shared_window : address);
-      if (w.block->mbarrier(key)) return fault(w, in, "a second mbarrier.init" + at(key), 1u << lane);
-      const uint32_t number = w.block->initialized++;
-      w.block->guard_begin = std::min(w.block->guard_begin, key);
-      w.block->guard_end = std::max(w.block->guard_end, key + 8);
-      auto &all = w.block->mbarriers;
-      if (all.size() <= key / 8) all.resize(key / 8 + 1);
-      all[key / 8] = std::make_unique<Mbarrier>(Mbarrier{count, count, 0, 0, number});
-      if (w.grid->races && !w.grid->races->init(w, in, lane, *all[key / 8])) return;
-    }
-    GO_ON;
+// [a], b
+void init(Warp &w, const In *in) {
+  const bool everywhere = Flags{in->flags}.space() == generic;
+  for (const int lane : Each{w.mask}) {
+    const uint32_t count = w.reg<uint32_t>(in->b)[lane];
+    if (!place(w, in, lane, 8, writes | by_copy)) return;
+    if (count == 0 || count >= 1 << 20) return fault(w, in, "an mbarrier for " + std::to_string(count), 1u << lane);
+    const auto key = uint32_t(address_of(w, in, lane) - (everywhere ? shared_window : 0));
+    if (w.block->mbarrier(key)) return fault(w, in, "a second mbarrier.init" + at(key), 1u << lane);
+    w.block->guard_begin = std::min(w.block->guard_begin, key);
+    w.block->guard_end = std::max(w.block->guard_end, key + 8);
+    auto &all = w.block->mbarriers;
+    if (all.size() <= key / 8) all.resize(key / 8 + 1);
+    all[key / 8] = std::make_unique<Mbarrier>(Mbarrier{count, count, 0, 0, w.block->initialized++});
+    if (w.grid->races) w.grid->races->init(w, lane);
   }
-};
+  GO_ON;
+}
 
-struct Invalidate {
-  static void run(Warp &w, const In *in) {
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const Found found = barrier_of(w, in, __builtin_ctz(left));
-      if (!found.barrier || !waited_for_copies(*found.barrier)) return;
-      w.block->mbarriers[found.address / 8].reset();
-    }
-    GO_ON;
+void invalidate(Warp &w, const In *in) {
+  for (const int lane : Each{w.mask}) {
+    const Found found = barrier_of(w, in, lane);
+    if (!found.barrier || !waited_for_copies(*found.barrier)) return;
+    w.block->mbarriers[found.address / 8].reset();
   }
-};
+  GO_ON;
+}
 
 // d, [a], b: b arrivals, or one with b expected bytes (expect_tx); d gets the phase.
-template <bool Arrives, bool Bytes, bool Drops> struct Arrive {
-  static void run(Warp &w, const In *in) {
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      const Found found = barrier_of(w, in, lane);
-      if (!found.barrier) return;
-      Mbarrier &b = *found.barrier;
-      const uint32_t number = in->b ? w.reg<uint32_t>(in->b)[lane] : 1;
-      if (in->d) w.reg<uint64_t>(in->d)[lane] = b.phase;
-      if (w.grid->races && !w.grid->races->arrive(w, in, lane, b)) return;
-      if (Drops) b.expected -= Bytes ? 1 : number;
-      if (!changed(w, in, lane, found, Arrives ? (Bytes ? 1 : number) : 0, Bytes ? number : 0)) return;
-    }
-    GO_ON;
+template <bool Arrives, bool Bytes, bool Drops> void arrive(Warp &w, const In *in) {
+  for (const int lane : Each{w.mask}) {
+    const Found found = barrier_of(w, in, lane);
+    if (!found.barrier) return;
+    Mbarrier &b = *found.barrier;
+    const uint32_t number = in->b ? w.reg<uint32_t>(in->b)[lane] : 1;
+    if (in->d) w.reg<uint64_t>(in->d)[lane] = b.phase;
+    if (w.grid->races && !w.grid->races->arrive(w, in, lane, b)) return;
+    if (Drops) b.expected -= Bytes ? 1 : number;
+    if (!changed(w, in, lane, found, Arrives ? (Bytes ? 1 : number) : 0, Bytes ? number : 0)) return;
   }
-};
+  GO_ON;
+}
 
 // Lanes with the same registers a and b as this lane.
 template <class A, class B> uint32_t equal_to(const A *a, const B *b, int lane) {
@@ -98,36 +85,30 @@ template <class A, class B> uint32_t equal_to(const A *a, const B *b, int lane) 
 }
 
 // d, [a], b: b is the parity of a phase, or the phase returned by an arrival.
-template <bool Parity> struct Test {
-  static uint32_t equal_lanes(const Warp &w, const In *in, int lane) {
-    using Phase = std::conditional_t<Parity, uint32_t, uint64_t>;
-    const Phase *b = w.reg<Phase>(in->b);
-    return Flags{in->flags}.wide() ? equal_to(w.reg<uint64_t>(in->a), b, lane)
-                                   : equal_to(w.reg<uint32_t>(in->a), b, lane);
+template <bool Parity> void test(Warp &w, const In *in) {
+  using Phase = std::conditional_t<Parity, uint32_t, uint64_t>;
+  uint32_t over = 0;
+  for (uint32_t left = w.mask, same; left; left &= ~same) { // lanes mostly wait for one phase
+    const int lane = std::countr_zero(left);
+    const Found found = barrier_of(w, in, lane);
+    if (!found.barrier) return;
+    const auto equal = [&](const auto *a) { return equal_to(a, w.reg<Phase>(in->b), lane); };
+    same = (Flags{in->flags}.wide() ? equal(w.reg<uint64_t>(in->a)) : equal(w.reg<uint32_t>(in->a))) & left;
+    const Phase phase = w.reg<Phase>(in->b)[lane];
+    if (Parity && phase > 1) return fault(w, in, "a parity of " + std::to_string(phase), 1u << lane);
+    const uint32_t now = found.barrier->phase;
+    const bool done = Parity ? (now & 1) != phase : now != phase;
+    const void *word = w.block->memory.data() + (found.address - shared_start);
+    if (!done && w.grid->would_sleep(w, lane, word)) return w.grid->sleep(w, in);
+    if (!done) w.grid->look(w, lane, word, 8);
+    if (done && w.grid->races)
+      for (const int each : Each{same})
+        if (!w.grid->races->waited(w, in, each, *found.barrier)) return;
+    if (done) over |= same, found.barrier->seen_over = now;
   }
-  template <bool M> static void run(Warp &w, const In *in) {
-    uint32_t over = 0;
-    for (uint32_t left = w.mask, same; left; left &= ~same) { // lanes mostly wait for one phase
-      const int lane = __builtin_ctz(left);
-      const Found found = barrier_of(w, in, lane);
-      if (!found.barrier) return;
-      same = equal_lanes(w, in, lane) & left;
-      const uint64_t phase = Parity ? w.reg<uint32_t>(in->b)[lane] : w.reg<uint64_t>(in->b)[lane];
-      if (Parity && phase > 1) return fault(w, in, "a parity of " + std::to_string(phase), 1u << lane);
-      const uint32_t now = found.barrier->phase;
-      const bool done = Parity ? (now & 1) != phase : now != phase;
-      const void *word = w.block->memory.data() + (found.address - shared_start);
-      if (!done && w.grid->would_sleep(w, lane, word)) return w.grid->sleep(w, in);
-      if (!done) w.grid->look(w, lane, word, 8);
-      if (done && w.grid->races)
-        for (uint32_t those = same; those; those &= those - 1)
-          if (!w.grid->races->waited(w, in, __builtin_ctz(those), *found.barrier)) return;
-      if (done) over |= same, found.barrier->seen_over = now;
-    }
-    set_predicate<true>(w, in->d, over);
-    NEXT;
-  }
-};
+  set_predicate<true>(w, in->d, over);
+  GO_ON;
+}
 
 } // namespace
 
@@ -137,25 +118,22 @@ bool waited_for_copies(const Mbarrier &b) {
          false;
 }
 
-bool complete_bytes(Warp &w, const In *in, int lane, uint32_t address, uint32_t bytes) {
-  Mbarrier *found = w.block->mbarrier(address);
-  if (!found) return fault(w, in, "the mbarrier of a copy has gone", 1u << lane), false;
-  return changed(w, in, lane, {address, found}, 0, -int64_t(bytes));
-}
-
-bool complete_arrivals(Warp &w, const In *in, int lane, uint32_t address, uint32_t arrivals) {
-  Mbarrier *found = w.block->mbarrier(address);
-  if (!found) return fault(w, in, "the mbarrier of copies has gone", 1u << lane), false;
+void complete(const Bulk &landed) {
+  Warp &w = *landed.warp;
+  const int lane = landed.lanes ? std::countr_zero(landed.lanes) : 0;
+  Mbarrier *found = w.block->mbarrier(landed.barrier);
+  if (!found) return fault(w, landed.in, "the mbarrier of a copy has gone", 1u << lane);
+  const auto arrivals = uint32_t(std::popcount(landed.lanes));
   found->promised -= arrivals;
-  return changed(w, in, lane, {address, found}, arrivals, 0);
+  changed(w, landed.in, lane, {landed.barrier, found}, arrivals, -int64_t(landed.bytes));
 }
 
 void add_mbarriers(Ops &ops) {
-  put<Init>(ops, "mbarrier.init"), put<Invalidate>(ops, "mbarrier.inval");
-  put<Arrive<true, false, false>>(ops, "mbarrier.arrive"), put<Arrive<true, false, true>>(ops, "mbarrier.arrive_drop");
-  put<Arrive<true, true, false>>(ops, "mbarrier.arrive.expect_tx");
-  put<Arrive<false, true, false>>(ops, "mbarrier.expect_tx");
-  put<Test<true>>(ops, "mbarrier.wait.parity"), put<Test<false>>(ops, "mbarrier.wait");
+  put(ops, "mbarrier.init", init), put(ops, "mbarrier.inval", invalidate);
+  put(ops, "mbarrier.arrive", arrive<true, false, false>), put(ops, "mbarrier.arrive_drop", arrive<true, false, true>);
+  put(ops, "mbarrier.arrive.expect_tx", arrive<true, true, false>);
+  put(ops, "mbarrier.expect_tx", arrive<false, true, false>);
+  put(ops, "mbarrier.wait.parity", test<true>), put(ops, "mbarrier.wait", test<false>);
 }
 
 } // namespace ptx

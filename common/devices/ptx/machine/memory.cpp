@@ -1,8 +1,17 @@
-// Loads and stores.
+// Loads, stores, and atomics: of those one lane after another, in an order by seed.
+#include "halves.hpp"
 #include "loads.hpp"
 
 namespace ptx {
 namespace {
+
+// True if another warp takes its turn here, after an access that others may wait for; the group goes on behind `in`.
+bool overtaken(Warp &w, const In *in) {
+  if (!w.grid->launch.strict || w.grid->below(4)) return false;
+  park(w, in + 1, Wait::ready);
+  w.fuel = -1;
+  return true;
+}
 
 // The registers may be wider than E: the low bytes are stored.
 template <class E, class R, int V> struct Store {
@@ -16,16 +25,9 @@ template <class E, class R, int V> struct Store {
     if (at.spacing == in_a_row) {
       uint8_t *start = first_place(w, in, at);
       E *p = reinterpret_cast<E *>(start);
-      const R *x = from.d[0], *y = from.d[V > 1 ? 1 : 0], *z = from.d[V > 2 ? 2 : 0], *u = from.d[V > 2 ? 3 : 0];
-      if constexpr (V == 1) {
-        LANES p[i] = E(x[i]);
-      } else if constexpr (V == 2) {
-        LANES p[2 * i] = E(x[i]), p[2 * i + 1] = E(y[i]);
-      } else if constexpr (V == 4) {
-        LANES p[4 * i] = E(x[i]), p[4 * i + 1] = E(y[i]), p[4 * i + 2] = E(z[i]), p[4 * i + 3] = E(u[i]);
-      } else {
-        for (int k = 0; k < V; ++k)
-          for (int i = 0; i < warp_size; ++i) p[V * i + k] = E(from.d[k][i]);
+      for (int k = 0; k < V; ++k) {
+        const R *a = from.d[k];
+        LANES p[V * i + k] = E(a[i]);
       }
       w.grid->touch(start, warp_size * sizeof(E) * V);
     } else {
@@ -47,8 +49,7 @@ template <class E, class R, int V> struct Store {
         for (int i = 0; i < warp_size; ++i) values[i][k] = uint64_t(E(from.d[k][i]));
       if (!w.grid->races->store(w, in, w.mask, to, sizeof(E), V, &values[0][0])) return false;
     }
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
+    for (const int lane : Each{w.mask}) {
       for (int k = 0; k < V; ++k) reinterpret_cast<E *>(to[lane])[k] = E(from.d[k][lane]);
       w.grid->touch(to[lane], sizeof(E) * V);
     }
@@ -67,16 +68,64 @@ template <class E, class R> void vectors(Ops &ops, const std::string &name) {
   }
 }
 
-struct Prefetch {
-  [[gnu::noinline]] static bool checked(Warp &w, const In *in) {
-    uint8_t *at[warp_size];
-    return places(w, in, 1, reads, at);
+// Place of a lane's word, after the race detector's check; null after a fault.
+uint8_t *word_of(Warp &w, const In *in, int lane, uint32_t bytes) {
+  uint8_t *at = place(w, in, lane, bytes, reads | writes);
+  return at && w.grid->races && !w.grid->races->atomic(w, in, lane, at, bytes) ? nullptr : at;
+}
+
+// atom d, [a], b, c and red [a], b. F makes the new value of the old one, b and c.
+template <class T, class F> void atomic(Warp &w, const In *in) {
+  Grid &grid = *w.grid;
+  const T *b = w.reg<T>(in->b), *c = w.reg<T>(in->c);
+  T *d = w.reg<T>(in->d);
+  const uint32_t turned = grid.launch.strict ? grid.below(warp_size) : 0;
+  for (uint32_t i = 0; i < warp_size; ++i) {
+    const int lane = int(i ^ turned);
+    if (!on(w.mask, lane)) continue;
+    uint8_t *at = word_of(w, in, lane, sizeof(T));
+    if (!at) return;
+    T &word = *reinterpret_cast<T *>(at);
+    const T before = word, after = F{}(before, b[lane], c[lane]);
+    word = after;
+    if (in->d) d[lane] = before;
+    grid.touch(at, sizeof(T));
   }
-  static void run(Warp &w, const In *in) { // a line of L2: only the check
-    if (!checked(w, in)) return;
-    GO_ON;
-  }
-};
+  if (overtaken(w, in)) return;
+  GO_ON;
+}
+
+template <class T, class F> void both(Ops &ops, const std::string &name, F) {
+  put(ops, "atom." + name, atomic<T, F>), put(ops, "red." + name, atomic<T, F>);
+}
+
+template <class T> void numbers(Ops &ops, const std::string &t) {
+  both<T>(ops, "min." + t, [](T x, T b, T) { return b < x ? b : x; });
+  both<T>(ops, "max." + t, [](T x, T b, T) { return b > x ? b : x; });
+}
+
+template <class T> void words(Ops &ops, const std::string &t) {
+  both<T>(ops, "add." + t, [](T x, T b, T) { return T(x + b); });
+  both<T>(ops, "and." + t, [](T x, T b, T) { return T(x & b); });
+  both<T>(ops, "or." + t, [](T x, T b, T) { return T(x | b); });
+  both<T>(ops, "xor." + t, [](T x, T b, T) { return T(x ^ b); });
+  both<T>(ops, "exch." + t, [](T, T b, T) { return b; });
+  both<T>(ops, "cas." + t, [](T x, T b, T c) { return x == b ? c : x; });
+}
+
+// Sums of 16-bit floats, alone or two in a word; subnormal numbers are kept (noftz).
+template <class H, class U> void half_sums(Ops &ops, const std::string &t) {
+  both<U>(ops, "add." + t, [](U x, U b, U) {
+    const Mode mode(false);
+    return by_halves<H>([](double p, double q, double) { return p + q; }, x, b, U(0));
+  });
+}
+
+void prefetch(Warp &w, const In *in) { // a line of L2: only the check
+  for (const int lane : Each{w.mask})
+    if (!place(w, in, lane, 1, reads)) return;
+  GO_ON;
+}
 
 } // namespace
 
@@ -90,7 +139,17 @@ void add_memory(Ops &ops) {
   vectors<int16_t, int64_t>(ops, "s16.b64"), vectors<uint32_t, uint32_t>(ops, "u32.b32");
   vectors<uint32_t, uint64_t>(ops, "u32.b64"), vectors<int32_t, int64_t>(ops, "s32.b64");
   vectors<uint64_t, uint64_t>(ops, "u64.b64");
-  put<Prefetch>(ops, "prefetch");
+  put(ops, "prefetch", prefetch);
+  words<uint32_t>(ops, "b32"), words<uint64_t>(ops, "b64");
+  numbers<uint32_t>(ops, "u32"), numbers<int32_t>(ops, "s32");
+  numbers<uint64_t>(ops, "u64"), numbers<int64_t>(ops, "s64");
+  both<uint32_t>(ops, "inc.u32", [](uint32_t x, uint32_t b, uint32_t) { return x >= b ? 0 : x + 1; });
+  both<uint32_t>(ops, "dec.u32", [](uint32_t x, uint32_t b, uint32_t) { return x == 0 || x > b ? b : x - 1; });
+  both<float>(ops, "add.f32", [](float x, float b, float) { return x + b; });
+  half_sums<Half, uint16_t>(ops, "f16"), half_sums<Half, uint32_t>(ops, "f16x2");
+  half_sums<Brain, uint16_t>(ops, "bf16"), half_sums<Brain, uint32_t>(ops, "bf16x2");
+  both<uint16_t>(ops, "cas.b16", [](uint16_t x, uint16_t b, uint16_t c) { return x == b ? c : x; });
+  both<double>(ops, "add.f64", [](double x, double b, double) { return x + b; });
 }
 
 } // namespace ptx

@@ -1,11 +1,16 @@
-// The race detector's vector clocks: the synchronization that hands them on.
+// The race detector's vector clocks: the synchronization that hands them on, and asynchronous copies.
 #include "races.hpp"
 
 #include "lanes.hpp"
 
-#include <algorithm>
-
 namespace ptx {
+
+static void raise(std::vector<uint32_t> &times, const std::vector<uint32_t> &by) { // to the later ones of both
+  times.resize(std::max(times.size(), by.size()));
+  uint32_t *to = times.data();
+  const uint32_t *from = by.data();
+  for (size_t i = 0, count = by.size(); i < count; ++i) to[i] = std::max(to[i], from[i]);
+}
 
 Seen Races::joined(const Seen &a, const Seen &b) {
   if (!b || a == b) return a;
@@ -16,11 +21,8 @@ Seen Races::joined(const Seen &a, const Seen &b) {
   for (size_t i = 0; i < both && !more; ++i) more = (*b)[i] > (*a)[i];
   Seen result = a;
   if (more) {
-    auto made = std::make_shared<std::vector<uint32_t>>(a->size() >= b->size() ? *a : *b);
-    const auto &other = a->size() >= b->size() ? *b : *a;
-    uint32_t *to = made->data();
-    const uint32_t *from = other.data();
-    for (size_t i = 0; i < other.size(); ++i) to[i] = std::max(to[i], from[i]);
+    const auto made = copy_of(a);
+    raise(*made, *b);
     result = made;
   }
   last_a_ = a, last_b_ = b, last_join_ = result;
@@ -33,88 +35,69 @@ void Races::join(Known &to, const Known &from) {
 }
 
 Known Races::handed_on(uint32_t t) {
-  Thread &me = by_[t];
-  auto made = me.seen.generic ? std::make_shared<std::vector<uint32_t>>(*me.seen.generic)
-                              : std::make_shared<std::vector<uint32_t>>(count_);
-  (*made)[t] = me.time++;
-  return {made, me.seen.async};
+  const auto made = copy_of(by_[t].seen.generic);
+  (*made)[t] = by_[t].time++;
+  return {made, by_[t].seen.async};
 }
 
 // Join of the lanes' vectors, with their own times, and `before`; their times advance.
-Known Races::together(Warp &w, uint32_t mask, Known before) {
-  for (uint32_t left = mask; left; left &= left - 1) join(before, by_[id(w, __builtin_ctz(left))].seen);
-  auto made = before.generic ? std::make_shared<std::vector<uint32_t>>(*before.generic)
-                             : std::make_shared<std::vector<uint32_t>>(count_);
-  for (uint32_t left = mask; left; left &= left - 1) {
-    const uint32_t t = id(w, __builtin_ctz(left));
-    (*made)[t] = by_[t].time++;
-  }
-  return {made, before.async};
+Known Races::together(std::span<const Barrier::Waiting> who, const Known &before) {
+  std::vector<Seen> different = {before.generic}; // most know the same
+  Seen async = before.async;
+  for (const auto &[w, mask, in] : who)
+    for (const int lane : Each{mask}) {
+      const Known &seen = thread(*w, lane).seen;
+      async = joined(async, seen.async);
+      if (std::ranges::find(different, seen.generic) == different.end()) different.push_back(seen.generic);
+    }
+  const auto all = copy_of(different.back());
+  for (const Seen &seen : different)
+    if (seen && seen != different.back()) raise(*all, *seen);
+  for (const auto &[w, mask, in] : who)
+    for (const int lane : Each{mask}) (*all)[id(*w, lane)] = thread(*w, lane).time++;
+  return {all, async};
 }
 
 void Races::arrive(Warp &w, const Barrier &barrier) {
+  const Barrier::Waiting here[] = {{&w, w.live, nullptr}};
   Known &all = arrived_[&barrier];
-  all = together(w, w.live, all);
+  all = together(here, all);
 }
 
 void Races::barrier(const Barrier &barrier) {
-  const Known before = arrived_[&barrier];
+  const Known all = together(barrier.waiting, arrived_[&barrier]);
   arrived_.erase(&barrier);
-  std::vector<uint32_t> all(before.generic ? *before.generic : std::vector<uint32_t>(count_));
-  Seen async = before.async;
-  std::vector<const void *> taken;
   for (const auto &[w, mask, in] : barrier.waiting)
-    for (uint32_t left = mask; left; left &= left - 1) {
-      const uint32_t t = id(*w, __builtin_ctz(left));
-      Thread &one = by_[t];
-      async = joined(async, one.seen.async);
-      const Seen &seen = one.seen.generic;
-      if (!seen || std::find(taken.begin(), taken.end(), seen.get()) != taken.end()) continue;
-      taken.push_back(seen.get());
-      if (all.size() < seen->size()) all.resize(seen->size());
-      for (size_t i = 0; i < seen->size(); ++i) all[i] = std::max(all[i], (*seen)[i]);
-    }
-  for (const auto &[w, mask, in] : barrier.waiting)
-    for (uint32_t left = mask; left; left &= left - 1) {
-      const uint32_t t = id(*w, __builtin_ctz(left));
-      all[t] = by_[t].time++;
-    }
-  const Seen generic = std::make_shared<std::vector<uint32_t>>(std::move(all));
-  for (const auto &[w, mask, in] : barrier.waiting)
-    for (uint32_t left = mask; left; left &= left - 1) by_[id(*w, __builtin_ctz(left))].seen = {generic, async};
+    for (const int lane : Each{mask}) thread(*w, lane).seen = all;
 }
 
 void Races::warp_barrier(Warp &w, uint32_t mask) {
-  const Known all = together(w, mask, {});
-  for (uint32_t left = mask; left; left &= left - 1) by_[id(w, __builtin_ctz(left))].seen = all;
+  const Barrier::Waiting here[] = {{&w, mask, nullptr}};
+  const Known all = together(here, {});
+  for (const int lane : Each{mask}) thread(w, lane).seen = all;
 }
 
 void Races::warp_barrier(Warp &w, const uint32_t *masks) {
   for (uint32_t left = w.mask; left;) {
-    const uint32_t mask = masks[__builtin_ctz(left)] & w.mask;
+    const uint32_t mask = masks[std::countr_zero(left)] & w.mask;
     warp_barrier(w, mask);
     left &= ~mask;
   }
 }
 
 void Races::fence(Warp &w, Scope scope) {
-  for (uint32_t left = w.mask; left; left &= left - 1) {
-    const uint32_t t = id(w, __builtin_ctz(left));
-    Thread &me = by_[t];
-    join(me.seen, me.pending[cta]);
-    me.pending[cta] = {};
+  for (const int lane : Each{w.mask}) {
+    Thread &me = thread(w, lane);
+    join(me.seen, me.pending[cta]), me.pending[cta] = {};
     if (scope != cta) join(me.seen, me.pending[gpu]), me.pending[gpu] = {};
-    const Known all = handed_on(t);
+    const Known all = handed_on(id(w, lane));
     me.released[cta] = all;
     if (scope != cta) me.released[gpu] = all;
   }
 }
 
 void Races::proxy_fence(Warp &w) {
-  for (uint32_t left = w.mask; left; left &= left - 1) {
-    const uint32_t t = id(w, __builtin_ctz(left));
-    by_[t].seen.async = handed_on(t).generic;
-  }
+  for (const int lane : Each{w.mask}) thread(w, lane).seen.async = handed_on(id(w, lane)).generic;
 }
 
 void Races::acquire(Warp &w, int lane, uintptr_t at, Flags f) {
@@ -141,37 +124,37 @@ void Races::release(Warp &w, int lane, uintptr_t at, Flags f, bool joins) {
   join(place.far, far);
 }
 
-bool Races::init(Warp &w, const In *, int lane, const Mbarrier &) {
-  const uint32_t t = id(w, lane);
-  phases_[w.block->index].push_back({components_++, t, by_[t].time, false, {}, {}});
-  return true;
+void Races::init(Warp &w, int lane) {
+  phases_[w.block->index].push_back({components_++, id(w, lane), thread(w, lane).time, false, {}, {}});
 }
 
 void Races::init_fence(Warp &w) {
   for (Phase &phase : phases_[w.block->index])
-    for (uint32_t left = w.mask; left; left &= left - 1)
-      phase.fenced |= phase.initializer == id(w, __builtin_ctz(left));
+    for (const int lane : Each{w.mask}) phase.fenced |= phase.initializer == id(w, lane);
+}
+
+// The phase for what a lane does with an mbarrier; null after a fault, where nothing orders that after its begin.
+Races::Phase *Races::phase_for(Warp &w, const In *in, int lane, const Mbarrier &b, const char *what) {
+  Phase &phase = phases_[w.block->index][b.index];
+  const uint32_t t = id(w, lane);
+  if (t == phase.initializer || holds(by_[t].seen.generic.get(), phase.initializer, phase.initialized)) return &phase;
+  fault(w, in, std::string("nothing orders this ") + what + " after the mbarrier.init", 1u << lane);
+  return nullptr;
 }
 
 bool Races::arrive(Warp &w, const In *in, int lane, const Mbarrier &b) {
-  const uint32_t t = id(w, lane);
-  Phase &phase = phases_[w.block->index][b.index];
-  if (!knows(t, phase.initializer, phase.initialized))
-    return fault(w, in, "nothing orders this arrival after the mbarrier.init", 1u << lane), false;
-  const Order order = Flags{in->flags}.order();
-  if (order == relaxed)
-    join(phase.pending, by_[t].released[cta]);
-  else
-    join(phase.pending, handed_on(t));
+  Phase *phase = phase_for(w, in, lane, b, "arrival");
+  if (!phase) return false;
+  const bool now = Flags{in->flags}.order() != relaxed;
+  join(phase->pending, now ? handed_on(id(w, lane)) : thread(w, lane).released[cta]);
   return true;
 }
 
 bool Races::waited(Warp &w, const In *in, int lane, const Mbarrier &b) {
-  const uint32_t t = id(w, lane);
-  const Phase &phase = phases_[w.block->index][b.index];
-  if (!knows(t, phase.initializer, phase.initialized))
-    return fault(w, in, "nothing orders this wait after the mbarrier.init", 1u << lane), false;
-  join(Flags{in->flags}.order() == relaxed ? by_[t].pending[cta] : by_[t].seen, phase.over);
+  const Phase *phase = phase_for(w, in, lane, b, "wait");
+  if (!phase) return false;
+  Thread &me = thread(w, lane);
+  join(Flags{in->flags}.order() == relaxed ? me.pending[cta] : me.seen, phase->over);
   return true;
 }
 
@@ -179,11 +162,74 @@ void Races::phase_over(Block &block, const Mbarrier &b) {
   Phase &phase = phases_[block.index][b.index];
   join(phase.over, phase.pending);
   phase.pending = {};
-  auto made = phase.over.generic ? std::make_shared<std::vector<uint32_t>>(*phase.over.generic)
-                                 : std::make_shared<std::vector<uint32_t>>(count_);
+  const auto made = copy_of(phase.over.generic);
   if (made->size() <= phase.component) made->resize(phase.component + 1);
   (*made)[phase.component] = b.phase + 1;
   phase.over.generic = made;
+}
+
+bool Races::copy_begins(Warp &w, const In *in, int lane, uint8_t *to, uint32_t bytes) {
+  Access a = access(w, in, 1u << lane, 0, false);
+  a.me.time = in_flight;
+  return cells(w, to, bytes, [&](Cell &c, uintptr_t at) { return check_write(a, c, at, nullptr); });
+}
+
+void Races::copy_lands(Warp &w, const Copy &copy, int lane) {
+  const Access a = access(w, copy.in, 1u << lane, 0, false);
+  cells(w, copy.to[lane], copy.bytes, [&](Cell &c, uintptr_t) { return c.write.time = a.me.time, true; });
+  cells(w, copy.from[lane], copy.read[lane],
+        [&](Cell &c, uintptr_t at) { return check_read(a, c, at, false) && add_reader(a, c); });
+}
+
+// An access on behalf of a lane that belongs to the mbarrier's phase.
+Races::Access Races::of_phase(Warp &w, const In *in, int lane, const Mbarrier &b) const {
+  Access a = access(w, in, 1u << lane, 0, false);
+  a.me.who = phases_[w.block->index][b.index].component, a.me.lanes = 1, a.me.time = b.phase + 1;
+  return a;
+}
+
+// From here on the copies belong to the phase, like a bulk copy. The arrival orders nothing else of the lane.
+bool Races::handed_over(Warp &w, const In *in, int lane, const Mbarrier &b) {
+  if (!phase_for(w, in, lane, b, "arrival")) return false;
+  for (const Copy &copy : w.copies) {
+    if (!on(copy.mask & ~copy.handed, lane)) continue;
+    const Access a = of_phase(w, copy.in, lane, b);
+    cells(w, copy.to[lane], copy.bytes, [&](Cell &c, uintptr_t) { return c.write = a.me, true; });
+    if (!cells(w, copy.from[lane], copy.read[lane], [&](Cell &c, uintptr_t at) {
+          const bool known = !c.write.any() || knows(a, c.write);
+          return (known || report(a, c.write, "nothing orders this read of", "has written", at)) && add_reader(a, c);
+        }))
+      return false;
+  }
+  return true;
+}
+
+bool Races::bulk_begins(Warp &w, const In *in, int lane, uint8_t *to, const uint8_t *from, uint32_t bytes,
+                        const Mbarrier &b) {
+  const Phase *phase = phase_for(w, in, lane, b, "bulk copy");
+  if (!phase) return false;
+  const Access a = of_phase(w, in, lane, b);
+  const auto *async = by_[a.one].seen.async.get();
+  if (!phase->fenced && !holds(async, phase->initializer, phase->initialized))
+    by_letter(a, "no fence has handed the mbarrier.init to the async proxy before this bulk copy");
+  const auto written = [&](Cell &c, uintptr_t at) { // as the async proxy sees it, on behalf of this thread
+    const Epoch &e = c.write;
+    if (!e.any() || (e.who >= count_ ? knows(a, e) : holds(async, e.thread(), e.time))) return true;
+    return report(
+        a, e, knows(a, e) ? "no fence.proxy.async comes before this bulk copy of" : "nothing orders this bulk copy of",
+        "has written", at);
+  };
+  return cells(w, to, bytes,
+               [&](Cell &c, uintptr_t at) {
+                 if (!written(c, at)) return false;
+                 for (const Epoch &r : c.reads())
+                   if (r.any() && !knows(a, r) && !report(a, r, "nothing orders this bulk copy over", "has read", at))
+                     return false;
+                 c.forget_reads();
+                 c.write = a.me;
+                 return true;
+               }) &&
+         cells(w, from, bytes, [&](Cell &c, uintptr_t at) { return written(c, at) && add_reader(a, c); });
 }
 
 } // namespace ptx

@@ -20,15 +20,12 @@ void bad_address(Warp &w, const In *in, int lane, uint64_t address, uint32_t byt
   if (nearest) {
     const uint64_t end = nearest->start + nearest->bytes;
     const bool before = address < nearest->start, after = address >= end;
-    snprintf(text, sizeof text, ", %llu bytes %s the %s buffer",
-             (unsigned long long)(before  ? nearest->start - address
-                                  : after ? address - end
-                                          : address - nearest->start),
-             before  ? "before"
-             : after ? "after the end of"
-                     : "into",
-             nearest->name);
-    report += text;
+    report += ", " + std::to_string(before ? nearest->start - address : address - (after ? end : nearest->start)) +
+              " bytes " +
+              (before  ? "before"
+               : after ? "after the end of"
+                       : "into") +
+              " the " + nearest->name + " buffer";
   }
   fault(w, in, report, 1u << lane);
 }
@@ -69,13 +66,8 @@ uint8_t *odd_place(Warp &w, const In *in, Space space, int lane, uint64_t addres
 }
 
 bool places(Warp &w, const In *in, uint32_t bytes, uint32_t does, uint8_t **at) {
-  const Flags f{in->flags};
-  for (uint32_t left = w.mask; left; left &= left - 1) {
-    const int lane = __builtin_ctz(left);
-    const uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
-    at[lane] = place(w, in, f.space(), lane, address, bytes, does);
-    if (!at[lane]) return false;
-  }
+  for (const int lane : Each{w.mask})
+    if (at[lane] = place(w, in, lane, bytes, does); !at[lane]) return false;
   return true;
 }
 

@@ -42,6 +42,14 @@ inline uint8_t *place(Warp &w, const In *in, Space space, int lane, uint64_t add
   return odd_place(w, in, space, lane, address, bytes, does);
 }
 
+// The same for the bytes at [a], as most instructions have them.
+inline uint64_t address_of(const Warp &w, const In *in, int lane) {
+  return address_of(w, in->a, Flags{in->flags}.wide(), lane) + uint64_t(in->imm);
+}
+inline uint8_t *place(Warp &w, const In *in, int lane, uint32_t bytes, uint32_t does) {
+  return place(w, in, Flags{in->flags}.space(), lane, address_of(w, in, lane), bytes, does);
+}
+
 // The same for all lanes of the group. False after a fault.
 bool places(Warp &w, const In *in, uint32_t bytes, uint32_t does, uint8_t **at);
 

@@ -10,7 +10,7 @@ Races::Races(Grid &grid) : grid_(grid) {
   threads_ = l.block[0] * l.block[1] * l.block[2];
   const uint32_t blocks = l.grid[0] * l.grid[1] * l.grid[2];
   count_ = components_ = threads_ * blocks;
-  by_.resize(count_);
+  by_.resize(count_), nothing_.resize(count_);
   phases_.resize(blocks), shared_.resize(blocks);
   for (uint32_t i = 0; i < l.buffer_count; ++i) {
     const Buffer &b = l.buffers[i];
@@ -34,7 +34,7 @@ Shadow *Races::shadow(const Warp &w, const void *at) {
 
 Races::Access Races::access(Warp &w, const In *in, uint32_t lanes, uint32_t bytes, bool strong) const {
   const Flags f{in->flags};
-  const int lane = __builtin_ctz(lanes);
+  const int lane = std::countr_zero(lanes);
   const uint32_t t = id(w, lane);
   Access made{w, in, lane, by_[t].seen.generic.get(), {}, lanes & (lanes - 1) ? UINT32_MAX : t};
   made.me.who = t - uint32_t(lane), made.me.lanes = lanes, made.me.time = by_[t].time;
@@ -43,19 +43,19 @@ Races::Access Races::access(Warp &w, const In *in, uint32_t lanes, uint32_t byte
   return made;
 }
 
-// True if a thread that has seen this, or `own`, is ordered after all of an access.
-bool Races::covers(const std::vector<uint32_t> *seen, uint32_t own, const Epoch &e) {
+// True if the access is ordered after all of this one.
+bool Races::knows(const Access &a, const Epoch &e) {
   uint32_t unseen = e.lanes;
-  if (e.lanes & (e.lanes - 1) && seen && e.who + warp_size <= seen->size()) {
-    const uint32_t *times = seen->data() + e.who, time = e.time;
+  if (e.lanes & (e.lanes - 1) && a.seen && e.who + warp_size <= a.seen->size()) {
+    const uint32_t *times = a.seen->data() + e.who, time = e.time;
     alignas(64) int32_t before[warp_size];
     LANES before[i] = times[i] < time;
     unseen &= pack(before);
   } else {
-    for (uint32_t left = e.lanes; left; left &= left - 1)
-      if (holds(seen, e.who + uint32_t(__builtin_ctz(left)), e.time)) unseen &= ~(left & -left);
+    for (const int lane : Each{e.lanes})
+      if (holds(a.seen, e.who + uint32_t(lane), e.time)) unseen &= ~(1u << lane);
   }
-  if (own - e.who < warp_size && e.time != in_flight) unseen &= ~(1u << (own - e.who));
+  if (a.one - e.who < warp_size && e.time != in_flight) unseen &= ~(1u << (a.one - e.who));
   return unseen == 0;
 }
 
@@ -81,8 +81,8 @@ bool Races::report(const Access &a, const Epoch &other, const char *what, const 
   const uint32_t pc = other.pc, mine = a.me.pc;
   if (!pairs_.insert(std::minmax(pc, mine)).second) return true;
   uint32_t thread = other.thread();
-  for (uint32_t left = other.lanes; left; left &= left - 1) // one that this access is not ordered after
-    if (const Epoch one = other.only(left & -left); !knows(a, one)) thread = one.who + uint32_t(__builtin_ctz(left));
+  for (const int lane : Each{other.lanes}) // one that this access is not ordered after
+    if (const Epoch one = other.only(1u << lane); !knows(a, one)) thread = one.thread();
   const std::string who = thread < count_ ? " of block " + std::to_string(thread / threads_) + ", thread " +
                                                 std::to_string(thread % threads_)
                                           : " of a bulk copy";
@@ -98,7 +98,7 @@ void Races::by_letter(const Access &a, const char *what) {
     letters_ += std::string("by the guide's letter, ") + what + ": " + grid_.place(a.w, a.in, 1u << a.lane) + "\n";
 }
 
-void Races::add_reader(const Access &a, Cell &c) const {
+bool Races::add_reader(const Access &a, Cell &c) const {
   const Epoch &me = a.me;
   const auto merged = [&](Epoch &r) { // a later read by the same lanes is in place of an earlier one
     if (r.who != me.who || r.strong != me.strong) return false;
@@ -111,20 +111,21 @@ void Races::add_reader(const Access &a, Cell &c) const {
     return !r.any() || (r.strong == me.strong && me.who < count_ && knows(a, r));
   };
   if (!c.many) {
-    if (over(c.read)) return void(c.read = me);
-    if (merged(c.read)) return;
+    if (over(c.read)) return c.read = me, true;
+    if (merged(c.read)) return true;
     c.many = std::make_unique<std::vector<Epoch>>(1, c.read);
     c.read = {};
   }
   auto &all = *c.many;
   auto slot = std::ranges::lower_bound(all, me.who, {}, &Epoch::who);
   for (; slot != all.end() && slot->who == me.who; ++slot)
-    if (merged(*slot)) return;
+    if (merged(*slot)) return true;
   if (all.size() == all.capacity()) {
     std::erase_if(all, over);
     slot = std::ranges::upper_bound(all, me.who, {}, &Epoch::who);
   }
   all.insert(slot, me);
+  return true;
 }
 
 // The earlier strong writes, and the write that made the word empty: whoever stores or looks there must be after that.
@@ -144,8 +145,8 @@ bool Races::check_read(const Access &a, Cell &c, uintptr_t at, bool no_coherence
   }
   const bool known = !c.write.any() || knows(a, c.write);
   if (known && !c.rare) return true;
-  for (uint32_t left = a.one == UINT32_MAX ? a.me.lanes : 0; left; left &= left - 1)
-    if (!check_read(access(a.w, a.in, left & -left, a.me.bytes, a.me.strong), c, at, false)) return false;
+  for (const int lane : Each{a.one == UINT32_MAX ? a.me.lanes : 0})
+    if (!check_read(access(a.w, a.in, 1u << lane, a.me.bytes, a.me.strong), c, at, false)) return false;
   if (a.one == UINT32_MAX) return true;
   const auto harmless = [&](const Epoch &e) { return strong_pair(a.me, e); };
   if (!check_earlier(a, c, at, "nothing orders this read of", harmless)) return false;
@@ -159,9 +160,8 @@ bool Races::check_read(const Access &a, Cell &c, uintptr_t at, bool no_coherence
 bool Races::Stored::same() const {
   const uint64_t value = values[lane * count + k];
   if (std::memcmp(to[lane] + uint32_t(k) * bytes, &value, bytes) == 0) return true;
-  for (uint32_t others = mask & ((1u << lane) - 1); others; others &= others - 1)
-    if (const int other = __builtin_ctz(others); to[other] == to[lane] && values[other * count + k] == value)
-      return true;
+  for (const int other : Each{mask & ((1u << lane) - 1)})
+    if (to[other] == to[lane] && values[other * count + k] == value) return true;
   return false;
 }
 
@@ -193,8 +193,8 @@ bool Races::check_write(const Access &a, Cell &c, uintptr_t at, const Stored *st
       r = {};
       continue;
     }
-    for (uint32_t lanes = r.lanes; lanes; lanes &= lanes - 1) { // all but its own
-      const Epoch one = r.only(lanes & -lanes);
+    for (const int lane : Each{r.lanes}) { // all but its own
+      const Epoch one = r.only(1u << lane);
       if (knows(a, one))
         r.lanes &= ~one.lanes;
       else if (!harmless(one) && !report(a, one, "nothing orders this write of", "has read", at))
@@ -210,9 +210,9 @@ bool Races::check_write(const Access &a, Cell &c, uintptr_t at, const Stored *st
 uint32_t Races::lanes_like(const Warp &w, int lane, uint32_t among) const {
   const Thread &me = by_[id(w, lane)];
   uint32_t found = 0;
-  for (uint32_t left = among; left; left &= left - 1) {
-    const Thread &other = by_[id(w, __builtin_ctz(left))];
-    if (other.time == me.time && other.seen.generic == me.seen.generic) found |= left & -left;
+  for (const int each : Each{among}) {
+    const Thread &other = by_[id(w, each)];
+    if (other.time == me.time && other.seen.generic == me.seen.generic) found |= 1u << each;
   }
   return found;
 }
@@ -220,7 +220,7 @@ uint32_t Races::lanes_like(const Warp &w, int lane, uint32_t among) const {
 bool Races::load(Warp &w, const In *in, uint32_t mask, uint8_t *const *from, uint32_t bytes, int count) {
   const Flags f{in->flags};
   for (uint32_t left = mask, alike = 0; left;) {
-    const int lane = __builtin_ctz(left);
+    const int lane = std::countr_zero(left);
     if (!on(alike, lane)) alike = lanes_like(w, lane, left);
     alignas(64) int32_t equal[warp_size];
     LANES equal[i] = from[i] == from[lane];
@@ -232,13 +232,11 @@ bool Races::load(Warp &w, const In *in, uint32_t mask, uint8_t *const *from, uin
     a.me.in_step = f.order() == in_step && s == &shared_[w.block->index];
     const auto start = reinterpret_cast<uintptr_t>(from[lane]);
     if (!s->each(start, bytes * uint32_t(count), [&](Cell &c, uintptr_t at) {
-          if (!check_read(a, c, at, f.order() == no_coherence)) return false;
-          add_reader(a, c);
-          return true;
+          return check_read(a, c, at, f.order() == no_coherence) && add_reader(a, c);
         }))
       return false;
-    for (uint32_t those = f.strong() ? lanes : 0; those; those &= those - 1)
-      for (int k = 0; k < count; ++k) acquire(w, __builtin_ctz(those), start + uintptr_t(k) * bytes, f);
+    for (const int each : Each{f.strong() ? lanes : 0})
+      for (int k = 0; k < count; ++k) acquire(w, each, start + uintptr_t(k) * bytes, f);
   }
   return true;
 }
@@ -246,8 +244,7 @@ bool Races::load(Warp &w, const In *in, uint32_t mask, uint8_t *const *from, uin
 bool Races::store(Warp &w, const In *in, uint32_t mask, uint8_t *const *to, uint32_t bytes, int count,
                   const uint64_t *values) {
   const Flags f{in->flags};
-  for (uint32_t left = mask; left; left &= left - 1) {
-    const int lane = __builtin_ctz(left);
+  for (const int lane : Each{mask}) {
     Shadow *s = shadow(w, to[lane]);
     if (!s) continue;
     for (int k = 0; k < count; ++k) {
@@ -273,15 +270,13 @@ bool Races::store(Warp &w, const In *in, uint32_t mask, uint8_t *const *to, uint
 
 bool Races::atomic(Warp &w, const In *in, int lane, uint8_t *to, uint32_t bytes) {
   const Flags f{in->flags};
-  Shadow *s = shadow(w, to);
-  if (!s) return true;
+  if (!shadow(w, to)) return true;
   const Access a = access(w, in, 1u << lane, bytes, true);
-  const auto start = reinterpret_cast<uintptr_t>(to);
-  if (!s->each(start, bytes,
-               [&](Cell &c, uintptr_t at) { return check_read(a, c, at, false) && check_write(a, c, at, nullptr); }))
+  if (!cells(w, to, bytes,
+             [&](Cell &c, uintptr_t at) { return check_read(a, c, at, false) && check_write(a, c, at, nullptr); }))
     return false;
-  acquire(w, lane, start, f);
-  release(w, lane, start, f, true);
+  acquire(w, lane, reinterpret_cast<uintptr_t>(to), f);
+  release(w, lane, reinterpret_cast<uintptr_t>(to), f, true);
   return true;
 }
 

@@ -36,7 +36,7 @@ public:
   void fence(Warp &w, Scope scope);
   void proxy_fence(Warp &w);
   void init_fence(Warp &w);
-  bool init(Warp &w, const In *in, int lane, const Mbarrier &b);
+  void init(Warp &w, int lane);
   bool arrive(Warp &w, const In *in, int lane, const Mbarrier &b);
   bool waited(Warp &w, const In *in, int lane, const Mbarrier &b);
   void phase_over(Block &block, const Mbarrier &b);
@@ -83,22 +83,24 @@ private:
   };
 
   uint32_t id(const Warp &w, int lane) const { return w.block->index * threads_ + w.thread(lane); }
+  Thread &thread(const Warp &w, int lane) { return by_[id(w, lane)]; }
   uint32_t block_of(uint32_t who) const { return who < count_ ? who / threads_ : UINT32_MAX; }
   Access access(Warp &w, const In *in, uint32_t lanes, uint32_t bytes, bool strong) const;
   Shadow *shadow(const Warp &w, const void *at);
+  // does(cell, its address) for each word that has a shadow, until it is false.
+  template <class F> bool cells(const Warp &w, const void *at, uint32_t bytes, F does) {
+    Shadow *s = shadow(w, at);
+    return !s || s->each(reinterpret_cast<uintptr_t>(at), bytes, does);
+  }
   static bool holds(const std::vector<uint32_t> *seen, uint32_t thread, uint32_t time) {
     return seen && thread < seen->size() && (*seen)[thread] >= time;
   }
-  static bool covers(const std::vector<uint32_t> *seen, uint32_t own, const Epoch &e);
-  static bool knows(const Access &a, const Epoch &e) { return covers(a.seen, a.one, e); }
-  bool knows(uint32_t t, const Epoch &e) const { return covers(by_[t].seen.generic.get(), t, e); }
+  static bool knows(const Access &a, const Epoch &e);
   uint32_t lanes_like(const Warp &w, int lane, uint32_t among) const;
-  bool knows(uint32_t t, uint32_t other, uint32_t time) const {
-    return other == t || holds(by_[t].seen.generic.get(), other, time);
-  }
   bool strong_pair(const Epoch &a, const Epoch &b) const;
   Known handed_on(uint32_t t); // the thread's vector with its own time, which advances
-  Known together(Warp &w, uint32_t mask, Known before);
+  Known together(std::span<const Barrier::Waiting> who, const Known &before);
+  auto copy_of(const Seen &seen) const { return std::make_shared<std::vector<uint32_t>>(seen ? *seen : nothing_); }
   Seen joined(const Seen &a, const Seen &b);
   void join(Known &to, const Known &from);
   void acquire(Warp &w, int lane, uintptr_t at, Flags f);
@@ -107,8 +109,9 @@ private:
   bool check_write(const Access &a, Cell &c, uintptr_t at, const Stored *stored); // stored: null if by a copy
   template <class Harmless>
   bool check_earlier(const Access &a, const Cell &c, uintptr_t at, const char *what, Harmless harmless);
+  Phase *phase_for(Warp &w, const In *in, int lane, const Mbarrier &b, const char *what);
   Access of_phase(Warp &w, const In *in, int lane, const Mbarrier &b) const;
-  void add_reader(const Access &a, Cell &c) const;
+  bool add_reader(const Access &a, Cell &c) const; // true
   bool report(const Access &a, const Epoch &other, const char *what, const char *did, uintptr_t at);
   void by_letter(const Access &a, const char *what);
   std::string name(uintptr_t at) const;
@@ -117,6 +120,7 @@ private:
   Grid &grid_;
   uint32_t threads_, count_, components_;
   std::vector<Thread> by_;
+  std::vector<uint32_t> nothing_;          // seen at first
   std::vector<std::vector<Phase>> phases_; // by block
   std::unordered_map<uintptr_t, Place> places_;
   std::unordered_map<const Barrier *, Known> arrived_; // arrivals of warps that do not wait

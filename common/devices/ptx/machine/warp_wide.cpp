@@ -13,8 +13,7 @@ inline bool together(Warp &w, const In *in, uint32_t at) {
     LANES common &= masks[i];
     if (common == all_lanes) return true;
   }
-  for (uint32_t left = w.mask; left; left &= left - 1) {
-    const int lane = __builtin_ctz(left);
+  for (const int lane : Each{w.mask}) {
     if (!on(masks[lane], lane)) return fault(w, in, "a lane that is not in its own member mask", 1u << lane), false;
     members |= masks[lane];
   }
@@ -46,8 +45,7 @@ template <Way Which> struct Shuffle {
     if (mask == all_lanes) {
       permute(a, from, d);
     } else {
-      for (uint32_t left = mask; left; left &= left - 1) {
-        const int lane = __builtin_ctz(left);
+      for (const int lane : Each{mask}) {
         if (!on(mask, from[lane])) return fault(w, in, "a shuffle from a lane that takes no part", 1u << lane);
         d[lane] = a[from[lane]];
       }
@@ -57,128 +55,86 @@ template <Way Which> struct Shuffle {
   }
 };
 
-// Two rows, d = a + shfl.bfly(a), of all lanes as one segment, see fuse.cpp. b is the same in each, so that no lane is
-// out of range.
-struct ShuffledSum {
-  static void run(Warp &w, const In *in) {
-    if (w.mask != all_lanes) return Shuffle<across>::run<false>(w, in);
-    const int by = *w.reg<int>(in->b) & 31;
-    alignas(64) int from[warp_size];
-    alignas(64) float other[warp_size];
-    LANES from[i] = i ^ by;
-    permute(w.reg<uint32_t>(in->a), from, reinterpret_cast<uint32_t *>(other));
-    const float *a = w.reg<float>(in->a);
-    each<false, float>(w, in[1].d, [&](int i) { return made(a[i] + other[i]); });
-    in += 2;
-    return in->run[0](w, in);
-  }
-};
+// does(lane, its members that are here) for each lane: the predicate at `at`, if it has a place. False if it waits.
+template <class F> bool by_members(Warp &w, const In *in, uint32_t at, F does) {
+  if (!together(w, in, in->b)) return false;
+  uint32_t found = 0;
+  for (const int lane : Each{w.mask}) found |= uint32_t(does(lane, w.reg<uint32_t>(in->b)[lane] & w.mask)) << lane;
+  if (at) set_predicate<true>(w, at, found);
+  return true;
+}
 
 enum Kind { all, any, uni, ballot };
 
 // vote d, a, b; each lane's vote is among its own mask.
-template <Kind Which> struct Vote {
-  static void run(Warp &w, const In *in) {
-    if (!together(w, in, in->b)) return;
-    const uint32_t yes = *w.reg<uint32_t>(in->a) & w.mask, *masks = w.reg<uint32_t>(in->b);
-    uint32_t found = 0;
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      const uint32_t members = masks[lane] & w.mask, said = yes & members;
-      if (Which == ballot) w.reg<uint32_t>(in->d)[lane] = said;
-      const bool holds = Which == all ? said == members : Which == any ? said != 0 : said == 0 || said == members;
-      found |= uint32_t(holds) << lane;
-    }
-    if (Which != ballot) set_predicate<true>(w, in->d, found);
-    GO_ON;
-  }
-};
+template <Kind Which> void vote(Warp &w, const In *in) {
+  const uint32_t yes = *w.reg<uint32_t>(in->a);
+  if (!by_members(w, in, Which == ballot ? 0 : in->d, [&](int lane, uint32_t members) {
+        const uint32_t said = yes & members;
+        if (Which == ballot) w.reg<uint32_t>(in->d)[lane] = said;
+        return Which == all ? said == members : Which == any ? said != 0 : said == 0 || said == members;
+      }))
+    return;
+  GO_ON;
+}
 
 // redux d, a, b
-template <class T, class F> struct Redux {
-  static void run(Warp &w, const In *in) {
-    if (!together(w, in, in->b)) return;
-    T a[warp_size];
-    std::memcpy(a, w.reg<T>(in->a), sizeof a);
-    const uint32_t *masks = w.reg<uint32_t>(in->b);
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      T sum{};
-      bool begun = false;
-      for (uint32_t others = masks[lane] & w.mask; others; others &= others - 1) {
-        const T x = a[__builtin_ctz(others)];
-        sum = begun ? F{}(sum, x) : x, begun = true;
-      }
-      w.reg<T>(in->d)[lane] = sum;
-    }
-    GO_ON;
-  }
-};
-template <class T, class F> void redux(Ops &ops, const std::string &name, F) { put<Redux<T, F>>(ops, name); }
+template <class T, class F> void reduce(Warp &w, const In *in) {
+  T a[warp_size];
+  std::memcpy(a, w.reg<T>(in->a), sizeof a);
+  if (!by_members(w, in, 0, [&](int lane, uint32_t members) {
+        T sum = a[std::countr_zero(members)];
+        for (const int other : Each{members & (members - 1)}) sum = F{}(sum, a[other]);
+        w.reg<T>(in->d)[lane] = sum;
+        return true;
+      }))
+    return;
+  GO_ON;
+}
+template <class T, class F> void redux(Ops &ops, const std::string &name, F) { put(ops, name, reduce<T, F>); }
 
 // match.any d, a, b and match.all d|more[0], a, b
-template <class T, bool All> struct Match {
-  static void run(Warp &w, const In *in) {
-    if (!together(w, in, in->b)) return;
-    T a[warp_size];
-    std::memcpy(a, w.reg<T>(in->a), sizeof a);
-    const uint32_t *masks = w.reg<uint32_t>(in->b);
-    uint32_t found = 0;
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      uint32_t same = 0;
-      for (uint32_t others = masks[lane] & w.mask; others; others &= others - 1) {
-        const int other = __builtin_ctz(others);
-        same |= uint32_t(a[other] == a[lane]) << other;
-      }
-      const bool equal = same == (masks[lane] & w.mask);
-      w.reg<uint32_t>(in->d)[lane] = All && !equal ? 0 : same;
-      found |= uint32_t(equal) << lane;
-    }
-    if (All && w.program->more[in->more]) set_predicate<true>(w, w.program->more[in->more], found);
-    GO_ON;
-  }
-};
+template <class T, bool All> void match(Warp &w, const In *in) {
+  T a[warp_size];
+  std::memcpy(a, w.reg<T>(in->a), sizeof a);
+  if (!by_members(w, in, All ? w.program->more[in->more] : 0, [&](int lane, uint32_t members) {
+        uint32_t same = 0;
+        for (const int other : Each{members}) same |= uint32_t(a[other] == a[lane]) << other;
+        w.reg<uint32_t>(in->d)[lane] = All && same != members ? 0 : same;
+        return same == members;
+      }))
+    return;
+  GO_ON;
+}
 
-struct Elect { // d|more[0], b: the lowest lane of the members
-  static void run(Warp &w, const In *in) {
-    if (!together(w, in, in->b)) return;
-    const uint32_t *masks = w.reg<uint32_t>(in->b);
-    uint32_t chosen = 0;
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left), leader = __builtin_ctz(masks[lane] & w.mask);
-      if (in->d) w.reg<uint32_t>(in->d)[lane] = uint32_t(leader);
-      chosen |= uint32_t(leader == lane) << lane;
-    }
-    set_predicate<true>(w, w.program->more[in->more], chosen);
-    GO_ON;
-  }
-};
+// d|more[0], b: the lowest lane of the members
+void elect(Warp &w, const In *in) {
+  if (!by_members(w, in, w.program->more[in->more], [&](int lane, uint32_t members) {
+        if (in->d) w.reg<int>(in->d)[lane] = std::countr_zero(members);
+        return lane == std::countr_zero(members);
+      }))
+    return;
+  GO_ON;
+}
 
-struct Active {
-  template <bool M> static void run(Warp &w, const In *in) {
-    const uint32_t mask = w.mask;
-    each<M, uint32_t>(w, in->d, [=](int) { return mask; });
-    NEXT;
-  }
-};
+void active(Warp &w, const In *in) {
+  for (const int lane : Each{w.mask}) w.reg<uint32_t>(in->d)[lane] = w.mask;
+  GO_ON;
+}
 
-struct WarpBarrier { // a: the member mask
-  template <bool M> static void run(Warp &w, const In *in) {
-    if (!together(w, in, in->a)) return;
-    if (w.grid->races) w.grid->races->warp_barrier(w, w.reg<uint32_t>(in->a));
-    NEXT;
-  }
-};
+void warp_barrier(Warp &w, const In *in) { // a: the member mask
+  if (!together(w, in, in->a)) return;
+  if (w.grid->races) w.grid->races->warp_barrier(w, w.reg<uint32_t>(in->a));
+  GO_ON;
+}
 
 } // namespace
 
 void add_warp_wide(Ops &ops) {
   put<Shuffle<from_below>>(ops, "shfl.up.b32"), put<Shuffle<from_above>>(ops, "shfl.down.b32");
   put<Shuffle<across>>(ops, "shfl.bfly.b32"), put<Shuffle<chosen>>(ops, "shfl.idx.b32");
-  put<ShuffledSum>(ops, "shfl.bfly.b32 and add.ftz.f32");
-  put<Vote<all>>(ops, "vote.all.pred"), put<Vote<any>>(ops, "vote.any.pred"), put<Vote<uni>>(ops, "vote.uni.pred");
-  put<Vote<ballot>>(ops, "vote.ballot.b32");
+  put(ops, "vote.all.pred", vote<all>), put(ops, "vote.any.pred", vote<any>), put(ops, "vote.uni.pred", vote<uni>);
+  put(ops, "vote.ballot.b32", vote<ballot>);
   const auto of = [&]<class T>(const std::string &t, T) {
     redux<T>(ops, "redux.add." + t, [](T a, T b) { return T(uint32_t(a) + uint32_t(b)); });
     redux<T>(ops, "redux.min." + t, [](T a, T b) { return a < b ? a : b; });
@@ -188,13 +144,13 @@ void add_warp_wide(Ops &ops) {
   redux<uint32_t>(ops, "redux.and.b32", [](uint32_t a, uint32_t b) { return a & b; });
   redux<uint32_t>(ops, "redux.or.b32", [](uint32_t a, uint32_t b) { return a | b; });
   redux<uint32_t>(ops, "redux.xor.b32", [](uint32_t a, uint32_t b) { return a ^ b; });
-  put<Match<uint32_t, false>>(ops, "match.any.b32"), put<Match<uint64_t, false>>(ops, "match.any.b64");
-  put<Match<uint32_t, true>>(ops, "match.all.b32"), put<Match<uint64_t, true>>(ops, "match.all.b64");
-  put<Elect>(ops, "elect"), put<Active>(ops, "activemask.b32"), put<WarpBarrier>(ops, "bar.warp");
+  put(ops, "match.any.b32", match<uint32_t, false>), put(ops, "match.any.b64", match<uint64_t, false>);
+  put(ops, "match.all.b32", match<uint32_t, true>), put(ops, "match.all.b64", match<uint64_t, true>);
+  put(ops, "elect", elect), put(ops, "activemask.b32", active), put(ops, "bar.warp", warp_barrier);
 }
 
 bool meets_anywhere(const In *in) { // lanes may meet at two places of one program: only the mask counts
-  return in->run[0] == &WarpBarrier::run<false>;
+  return in->run[0] == warp_barrier;
 }
 
 } // namespace ptx
