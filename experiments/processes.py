@@ -10,11 +10,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from multiprocessing import current_process, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import recv_handle, send_handle
-from pathlib import Path
 from typing import Any
 
 from common import ROOT
@@ -25,22 +23,8 @@ SPAWN: Any = get_context("spawn")
 ENDING_S = 2.0  # between the end of a child's connection and its own
 STACKS_S = 0.2  # in which faulthandler writes the stacks of all threads
 REPORT = 8000  # bytes of the end of stderr
-EXTERNAL = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # signals that another process sends
 # Parts of messages with which libraries report that memory is exhausted: in an exception, or on stderr.
 OUT_OF_MEMORY = ("bad_alloc", "allocate memory", "out of memory", "OutOfMemory", "MemoryError")
-
-
-@dataclass(frozen=True)
-class Death:
-    """End of a child. cause: its signal or exit code; report: the end of its stderr, "" where that was passed on.
-
-    memory: there was too little. external: another process has sent the signal.
-    """
-
-    cause: str
-    report: str
-    memory: bool
-    external: bool
 
 
 class Child:
@@ -61,7 +45,7 @@ class Child:
     ) -> None:
         context = context or SPAWN
         self._stderr = tempfile.TemporaryFile() if keep else None  # noqa: SIM115  closed with the child
-        self._oom_kills, self._killed = _oom_kills(), False
+        self._killed = False
         self.connection, theirs = context.Pipe()
         begin = (theirs, keep, {**os.environ, **(environment or {})})
         self._process = context.Process(target=_begin, args=begin, daemon=True)  # it is ended at exit, at the latest
@@ -98,15 +82,19 @@ class Child:
                 os.killpg(self.pid, signal.SIGKILL)
             self._process.join()
 
-    def death(self) -> Death:
-        """The cause of the end, when the connection is closed or after `kill`; ends the rest of it."""
+    def code(self) -> int:
+        """The exit code, when the connection is closed or after `kill`: below 0 a signal. Ends the rest of it."""
         self._process.join(ENDING_S)
         self.kill()
-        code, report = self._process.exitcode, self._report()
-        killed_for_memory = code == -signal.SIGKILL and _oom_kills() > self._oom_kills
-        memory = killed_for_memory or any(text in report for text in OUT_OF_MEMORY)
-        cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return Death(cause, report, memory, external=-code in EXTERNAL)
+        return self._process.exitcode or 0
+
+    def report(self) -> str:
+        """The end of its stderr; "" where that was passed on."""
+        if self._stderr is None:
+            return ""
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - REPORT))
+        return self._stderr.read().decode(errors="replace").replace(f"{ROOT}{os.sep}", "")
 
     def close(self) -> None:
         """End the child, and give back its files."""
@@ -114,13 +102,6 @@ class Child:
         self.connection.close()
         if self._stderr:
             self._stderr.close()
-
-    def _report(self) -> str:
-        if self._stderr is None:
-            return ""
-        size = self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, size - REPORT))
-        return self._stderr.read().decode(errors="replace").replace(f"{ROOT}{os.sep}", "")
 
 
 def apart(seconds: float, work: Callable[..., Any], *arguments: Any, context: Any = None) -> Any:
@@ -134,7 +115,7 @@ def apart(seconds: float, work: Callable[..., Any], *arguments: Any, context: An
             raise Hung(f"not finished after {seconds:g} s", "raise timeout_s", "")
         found, error = child.connection.recv()
     except EOFError:
-        raise Crashed(f"its process ended by {child.death().cause}", "see what it printed") from None
+        raise Crashed(f"its process ended by {cause_of(child.code())}", "see what it printed") from None
     finally:
         child.close()
     if error:
@@ -193,10 +174,6 @@ def _end_with_parent() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _oom_kills() -> int:
-    """Processes that the Linux OOM killer has ended since this machine started."""
-    try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+def cause_of(code: int) -> str:
+    """The signal or the exit code by which a process has ended."""
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

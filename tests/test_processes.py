@@ -7,12 +7,14 @@ import sys
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from processes import alive
 
 from common.errors import Crashed, LabError
-from experiments.processes import Child, Death, _interrupts_wait, apart
+from experiments.processes import Child, _interrupts_wait, apart
+from experiments.run import pool
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]
 
@@ -91,7 +93,7 @@ def test_a_child_answers_by_messages_and_its_prints_are_its_report():
         assert child.connection.recv() == message
     with pytest.raises(EOFError):
         child.connection.recv()
-    assert child.death() == Death("exit code 7", "loud\nand clear\n", memory=False, external=False)
+    assert (child.code(), child.report()) == (7, "loud\nand clear\n")
     child.close()
 
 
@@ -99,22 +101,12 @@ def abort(parent: Connection) -> None:
     os.abort()
 
 
-def test_a_signal_of_its_own_is_the_cause_of_a_death():
-    child = Child(abort, keep=True)
-    with pytest.raises((EOFError, OSError)):
-        child.connection.recv()
-    found = child.death()
-    assert (found.cause, found.external, alive(child.pid)) == ("SIGABRT", False, False)
-    child.close()
-
-
 def tell_environment_and_wait(parent: Connection) -> None:
-    print("bad_alloc", flush=True)
     parent.send(os.environ["LAB_TOLD"])
     parent.recv()
 
 
-def test_too_little_memory_another_process_and_stacks_are_told_apart():
+def test_a_child_has_its_environment_and_tells_its_stacks_but_no_interrupt_ends_it():
     child = Child(tell_environment_and_wait, environment={"LAB_TOLD": "this"}, keep=True)
     assert child.connection.recv() == "this"
     os.kill(child.pid, signal.SIGINT)  # as Ctrl-C at a terminal, which is for the parent
@@ -122,10 +114,29 @@ def test_too_little_memory_another_process_and_stacks_are_told_apart():
     os.kill(child.pid, signal.SIGTERM)
     with pytest.raises(EOFError):
         child.connection.recv()
-    found = child.death()
-    assert (found.cause, found.memory, found.external) == ("SIGTERM", True, True)
-    assert "Current thread" in found.report
+    assert (child.code(), alive(child.pid)) == (-signal.SIGTERM, False)
+    assert "Current thread" in child.report()
     child.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "report", "kills", "status"),
+    [
+        (-signal.SIGABRT, "", 0, "CRASHED"),
+        (3, "some words", 1, "CRASHED"),
+        (-signal.SIGTERM, "", 1, "INTERRUPTED"),
+        (-signal.SIGKILL, "", 0, "INTERRUPTED"),
+        (-signal.SIGKILL, "", 1, "OOM"),
+        (-signal.SIGABRT, "what(): std::bad_alloc", 0, "OOM"),
+    ],
+)
+def test_the_end_of_a_worker_gives_the_status_of_its_stack(code, report, kills, status, monkeypatch):
+    """kills: of the OOM killer since the worker began."""
+    monkeypatch.setattr(pool, "_oom_kills", lambda: 7 + kills)
+    ended = SimpleNamespace(code=lambda: code, report=lambda: report, oom_kills=7, step="validate x")
+    found = pool.Worker.findings(ended)
+    assert (found["status"], found["report"]) == (status, report)
+    assert f"{signal.Signals(-code).name if code < 0 else 'exit code 3'}, at: validate x" in found["reason"]
 
 
 def test_an_interrupt_waits_until_a_process_has_started():

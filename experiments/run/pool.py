@@ -1,18 +1,21 @@
 """Pool of worker processes: a worker that crashes, hangs or runs out of memory loses only its own job."""
 
 import re
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from common.config.run_config import RunConfig
 from common.errors import LabError
-from experiments.processes import Child
+from experiments.processes import OUT_OF_MEMORY, Child, cause_of
 
 GRACE = 2.0  # seconds after its deadline in which a worker may still report by itself
 FAILED_STARTS = 3  # consecutive workers that end before they are ready; then the run stops
+EXTERNAL = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # signals that another process sends
 SPENT = ("HUNG", "CRASHED", "OOM")  # after these a thread, the CUDA context or the heap of a worker may be damaged
 SHOW = "see the report in its record"
 
@@ -34,7 +37,7 @@ class Worker(Child):
 
     def __init__(self, config: RunConfig, weights: str, environment: Mapping[str, str]) -> None:
         super().__init__(_serve, config, weights, environment=environment, keep=True)
-        self.environment = environment
+        self.environment, self.oom_kills = environment, _oom_kills()
         self.job: int | None = None
         self.device: Message = {}
         self.step, self.left = "start", config.timeout_s
@@ -42,21 +45,21 @@ class Worker(Child):
 
     def findings(self) -> dict[str, str]:
         """Findings of a worker that has ended without any: CRASHED, OOM or INTERRUPTED."""
-        death = self.death()
-        status, remedy = "CRASHED", SHOW
-        if death.memory:
+        code, report, status, remedy = self.code(), self.report(), "CRASHED", SHOW
+        killed_for_memory = code == -signal.SIGKILL and _oom_kills() > self.oom_kills
+        if killed_for_memory or any(text in report for text in OUT_OF_MEMORY):
             status, remedy = "OOM", "free memory, or take a smaller model or fewer positions"
-        elif death.external:
+        elif -code in EXTERNAL:
             status, remedy = "INTERRUPTED", "another process sent the signal; resume=true runs the stack again"
-        first = next((f": {line.strip()}" for line in death.report.splitlines() if line.strip()), "")
-        reason = f"the process ended by {death.cause}, at: {self.step}{first}; {remedy}"
-        return {"status": status, "reason": reason, "report": death.report}
+        first = next((f": {line.strip()}" for line in report.splitlines() if line.strip()), "")
+        reason = f"the process ended by {cause_of(code)}, at: {self.step}{first}; {remedy}"
+        return {"status": status, "reason": reason, "report": report}
 
     def stop_hung(self, seconds: float) -> dict[str, str]:
         """Kill a worker that is past its deadline; returns the findings, with the stack of every thread as report."""
         self.stacks()
         self.kill()
-        report = self.death().report
+        report = self.report()
         frame = re.search(r"Current thread .*\n\s*(File .*)", report)
         place = f" ({frame[1]})" if frame else ""
         reason = f"not finished after {seconds:g} s, at: {self.step}{place}; {SHOW}, or raise timeout_s"
@@ -185,3 +188,12 @@ class Pool:
         self._workers.remove(worker)
         self._free.append(worker.environment)
         worker.close()
+
+
+def _oom_kills() -> int:
+    """Processes that the Linux OOM killer has ended since this machine started."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

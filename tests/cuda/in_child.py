@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from experiments.processes import Child
+from experiments.processes import Child, cause_of
 
 LIMIT = 240.0  # seconds; the slowest tests compute a float64 reference at full size
 
@@ -60,7 +60,7 @@ class Current:
                 pytest.fail(f"not finished after {seconds:g} s: its process was killed")
             kind, text = child.connection.recv()
         except (EOFError, OSError):
-            cause = child.death().cause
+            cause = cause_of(child.code())
             self.stop()
             pytest.fail(f"the process of the test ended by {cause}; its stderr is above")
         except BaseException:  # also what pytest-timeout and Ctrl-C raise
