@@ -25,7 +25,6 @@ _VARIABLE = re.compile(
     r"\s*(?P<size>(?:\[\d*\])*)\s*(?:=\s*(?P<value>.*))?$",
     re.DOTALL,
 )
-_SPACE = re.compile(r"\s*")
 WIDTHS = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4, "s32": 4,
           "f32": 4, "f16x2": 4, "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16, "pred": 0}  # fmt: skip
 
@@ -91,11 +90,11 @@ def parse(text: str, name: str = "PTX") -> Module:
     target = re.search(r"^\s*\.target\s+(\w+)", text, re.MULTILINE)
     if not target:
         raise wrong(name, "there is no .target, so this is no PTX")
-    module, at = Module(target[1], lines), 0
-    while (at := _after_space(text, at)) < len(text):
+    module, at, text = Module(target[1], lines), 0, text.rstrip()
+    while at < len(text):
         found = _TOP.match(text, at)
         if not found:
-            raise wrong(lines.number(at), f"not understood: {_first_line(text[at:])}")
+            raise wrong(lines.number(_after_space(text, at)), f"not understood: {_first_line(text[at:])}")
         at = found.end()
         if found["section"]:
             at = _closing(text, at, lines)
@@ -126,8 +125,7 @@ def variable_of(text: str, where: object) -> Variable:
 
 
 def _after_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+    return len(text) - len(text[at:].lstrip())
 
 
 def _first_line(text: str) -> str:
@@ -172,12 +170,12 @@ def _product(directive: str, head: str) -> int | None:
 
 
 def _statements(body: str, lines: Lines, start: int) -> Iterator[Statement]:
-    at, where = 0, None
+    at, where, body = 0, None, body.rstrip()
     directives = lines.directives_before(start)
-    while (at := _after_space(body, at)) < len(body):
+    while at < len(body):
         found = _STATEMENT.match(body, at)
         if not found:
-            raise wrong(lines.number(start + at), f"not understood: {_first_line(body[at:])}")
+            raise wrong(lines.number(start + _after_space(body, at)), f"not understood: {_first_line(body[at:])}")
         label, opens, closes, text = found.groups()
         begin, at = start + found.start(found.lastindex or 0), found.end()
         if text is not None and re.match(r"\s*\.loc\s", text):
