@@ -108,8 +108,8 @@ class Places:
                 found = self._scopes[0][name] = self.new(self._width(kind))
                 return found
         if name in SPECIAL:
-            kind, value = SPECIAL[name]
-            return self.filled(kind, 4, value)
+            special, value = SPECIAL[name]
+            return self.filled(special, 4, value)
         if name.startswith(OF_CLUSTERS):
             raise wrong(self.line, f"{name}: {CLUSTERS}", REMEDY)
         raise wrong(self.line, f"{name} is no register")
