@@ -21,7 +21,11 @@ SPECIAL = {  # kinds and values
         for at, name in enumerate(("tid", "ctaid", "ntid", "nctaid"))
         for k, axis in enumerate("xyz")
     },
-    **{"%laneid": (6, 0), "%warpid": (7, 0), "%dynamic_smem_size": (9, 0), "%envreg1": (10, 32), "%envreg2": (10, 0)},
+    "%laneid": (6, 0),
+    "%warpid": (7, 0),
+    "%dynamic_smem_size": (9, 0),
+    "%envreg1": (10, 32),
+    "%envreg2": (10, 0),
     **{f"%lanemask_{name}": (8, at) for at, name in enumerate(("eq", "lt", "le", "gt", "ge"))},
 }
 CLOCKS = {"%clock": 4, "%clock_hi": 4, "%clock64": 8, "%globaltimer": 8, "%globaltimer_lo": 4}
@@ -104,8 +108,8 @@ class Places:
                 found = self._scopes[0][name] = self.new(self._width(kind))
                 return found
         if name in SPECIAL:
-            kind, value = SPECIAL[name]
-            return self.filled(kind, 4, value)
+            special, value = SPECIAL[name]
+            return self.filled(special, 4, value)
         if name.startswith(OF_CLUSTERS):
             raise wrong(self.line, f"{name}: {CLUSTERS}", REMEDY)
         raise wrong(self.line, f"{name} is no register")

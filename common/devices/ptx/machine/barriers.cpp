@@ -31,9 +31,7 @@ void complete(Block &block, Barrier &barrier) {
 }
 
 uint32_t living(const Block &block) {
-  uint32_t count = 0;
-  for (const Warp &w : block.warps) count += w.live ? warp_size : 0;
-  return count;
+  return warp_size * uint32_t(std::ranges::count_if(block.warps, [](const Warp &w) { return w.live != 0; }));
 }
 
 // Lanes of a warp that are at the barrier.
@@ -56,10 +54,9 @@ template <bool Waits, bool Aligned> void bar(Warp &w, const In *in) {
     return fault(w, in, "only some lanes of the warp come to this barrier, which is for all of them");
   Block &block = *w.block;
   const uint32_t id = first<uint32_t>(w, in->a), threads = in->b ? first<uint32_t>(w, in->b) : living(block);
-  for (const int lane : Each{w.mask}) {
+  for (const int lane : Each{w.mask})
     if (w.reg<uint32_t>(in->a)[lane] != id || (in->b && w.reg<uint32_t>(in->b)[lane] != threads))
       return fault(w, in, "lanes of a warp name different barriers", 1u << lane);
-  }
   if (id >= named_barriers) return fault(w, in, "barrier " + std::to_string(id) + " of 0 to 15");
   if (threads % warp_size || threads == 0)
     return fault(w, in, "a barrier of " + std::to_string(threads) + " threads, which is no multiple of a warp");

@@ -8,9 +8,7 @@ void add_integers(Ops &), add_floats(Ops &), add_conversions(Ops &), add_compari
 void add_warp_wide(Ops &), add_matrices(Ops &), add_control(Ops &);
 void add_barriers(Ops &), add_mbarriers(Ops &), add_copies(Ops &);
 
-namespace {
-
-const Ops &ops() {
+static const Ops &ops() {
   static const Ops all = [] {
     Ops made;
     for (const auto add : {add_integers, add_floats, add_conversions, add_comparisons, add_memory, add_warp_wide,
@@ -27,7 +25,6 @@ struct Coded { // an instruction as Python writes it
   uint32_t flags, more;
 };
 
-} // namespace
 } // namespace ptx
 
 using namespace ptx;

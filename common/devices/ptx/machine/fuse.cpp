@@ -96,8 +96,7 @@ void indexed(Warp &w, const In *in) {
   return in->run[0](w, in);
 }
 
-// Two rows, d = a + shfl.bfly(a), of all lanes as one segment. b is the same in each, so that no lane is
-// out of range.
+// Two rows, d = a + shfl.bfly(a), of all lanes as one segment. b is the same in each: no lane is out of range.
 void shuffled_sum(Warp &w, const In *in) {
   if (w.mask != all_lanes) return in->inside(w, in);
   const int by = *w.reg<int>(in->b) & 31;

@@ -19,7 +19,6 @@ namespace {
 
 constexpr const char *waits[] = {"can go on", "waits for lanes", "waits at a barrier of the block", "polls"}; // by Wait
 
-size_t line_of(uint64_t key) { return size_t(key >> 5) % looked_lines; }
 uint64_t key_of(uintptr_t line, int lane) { return uint64_t(line) << 5 | uint64_t(lane); }
 
 // The value of a special register.
@@ -114,7 +113,7 @@ void Grid::sleep(Warp &w, const In *in) {
   if (w.looked.empty() || w.looked_at != progress) return park(w, in, Wait::ready), void(w.fuel = -1);
   park(w, in, Wait::poll);
   for (const uint64_t key : w.looked) {
-    auto &here = lines[line_of(key)];
+    auto &here = lines[(key >> 5) % looked_lines];
     if (std::find(here.begin(), here.end(), &w) == here.end()) here.push_back(&w);
   }
   if (!w.asleep) w.asleep = true, ++sleepers;
@@ -159,12 +158,8 @@ void Grid::step(Warp &w) {
     w.current = chosen;
     const Group g = w.groups[size_t(chosen)];
     w.mask = g.mask;
-    if (w.mask == w.live) {
-      g.ip->run[0](w, g.ip);
-    } else {
-      begin_apart(w, g.ip);
-      g.ip->inside(w, g.ip);
-    }
+    if (w.mask != w.live) begin_apart(w, g.ip);
+    (w.mask == w.live ? g.ip->run[0] : g.ip->inside)(w, g.ip);
   }
   bool can = false, stuck = !w.groups.empty();
   for (const Group &g : w.groups) can |= g.wait == Wait::ready, stuck &= g.wait == Wait::lanes;

@@ -2,7 +2,6 @@
 #pragma once
 #include "machine.hpp"
 
-#include <bit>
 #include <cmath>
 #include <tuple>
 

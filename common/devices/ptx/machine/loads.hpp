@@ -62,6 +62,9 @@ template <class E, class R, int V> struct Load {
         R *d = to.d[k];
         LANES d[i] = value;
       }
+    } else if constexpr (V == 4) { // the most frequent: at once
+      R *x = to.d[0], *y = to.d[1], *z = to.d[2], *u = to.d[3];
+      LANES x[i] = p[4 * i], y[i] = p[4 * i + 1], z[i] = p[4 * i + 2], u[i] = p[4 * i + 3];
     } else {
       for (int k = 0; k < V; ++k) {
         R *d = to.d[k];

@@ -39,49 +39,46 @@ template <class T> void spread(const uint32_t *words, float *to) { // first numb
 // rows g and g + 8, then advance by 4 words of K; words of b are of column g; c and d have columns 2 q and 2 q + 1 of
 // row g, then of row g + 8. Products are exact; they are added to c one after another, in the order of K.
 // more: the registers of d, a, b, c.
-template <class T, int K> struct Multiply {
-  template <bool M> static void run(Warp &w, const In *in) {
-    if (!whole_warp(w, in)) return;
-    constexpr int wide = 4 * T::in_word, deep = K / wide; // a word of all lanes is 8 x wide numbers
-    const uint32_t *more = &w.program->more[in->more];
-    alignas(64) float a[deep][2][T::in_word][warp_size], b[deep][T::in_word][4][8], c[16][8];
-    for (int j = 0; j < 2 * deep; ++j) spread<T>(w.reg<uint32_t>(more[4 + j]), a[j / 2][j % 2][0]);
-    for (int j = 0; j < deep; ++j) {
-      const uint32_t *words = w.reg<uint32_t>(more[4 + 2 * deep + j]);
-      alignas(64) uint32_t turned[4][8];
-      uint32_t *x = turned[0], *y = turned[1], *z = turned[2], *u = turned[3];
+template <class T, int K> void multiply(Warp &w, const In *in) {
+  if (!whole_warp(w, in)) return;
+  constexpr int wide = 4 * T::in_word, deep = K / wide; // a word of all lanes is 8 x wide numbers
+  const uint32_t *more = &w.program->more[in->more];
+  alignas(64) float a[deep][2][T::in_word][warp_size], b[deep][T::in_word][4][8], c[16][8];
+  for (int j = 0; j < 2 * deep; ++j) spread<T>(w.reg<uint32_t>(more[4 + j]), a[j / 2][j % 2][0]);
+  for (int j = 0; j < deep; ++j) {
+    const uint32_t *words = w.reg<uint32_t>(more[4 + 2 * deep + j]);
+    alignas(64) uint32_t turned[4][8];
+    uint32_t *x = turned[0], *y = turned[1], *z = turned[2], *u = turned[3];
 #pragma GCC ivdep
-      for (int g = 0; g < 8; ++g)
-        x[g] = words[4 * g], y[g] = words[4 * g + 1], z[g] = words[4 * g + 2], u[g] = words[4 * g + 3];
-      spread<T>(turned[0], b[j][0][0]);
-    }
-    for (int half = 0; half < 2; ++half) {
-      const float *even = w.reg<float>(more[4 + 3 * deep + 2 * half]),
-                  *odd = w.reg<float>(more[5 + 3 * deep + 2 * half]);
-      float *to = c[8 * half];
-      LANES to[2 * i] = even[i], to[2 * i + 1] = odd[i];
-    }
-    for (int half = 0; half < 2; ++half) { // eight rows at once: independent chains of sums
-      Eight sum[8];
-      std::memcpy(sum, c[8 * half], sizeof sum);
-#pragma GCC unroll 16
-      for (int k = 0; k < K; ++k) {
-        const int j = k / wide, q = k % wide / T::in_word, n = k % T::in_word;
-        const float *row = &a[j][half][n][q];
-        const Eight column = line(b[j][n][q]);
-#pragma GCC unroll 8
-        for (int g = 0; g < 8; ++g) sum[g] = fused(row[4 * g] - Eight{}, column, sum[g]);
-      }
-      std::memcpy(c[8 * half], sum, sizeof sum);
-    }
-    for (int half = 0; half < 2; ++half) {
-      float *even = w.reg<float>(more[2 * half]), *odd = w.reg<float>(more[2 * half + 1]);
-      const float *from = c[8 * half];
-      LANES even[i] = made(from[2 * i]), odd[i] = made(from[2 * i + 1]);
-    }
-    NEXT;
+    for (int g = 0; g < 8; ++g)
+      x[g] = words[4 * g], y[g] = words[4 * g + 1], z[g] = words[4 * g + 2], u[g] = words[4 * g + 3];
+    spread<T>(turned[0], b[j][0][0]);
   }
-};
+  for (int half = 0; half < 2; ++half) {
+    const float *even = w.reg<float>(more[4 + 3 * deep + 2 * half]), *odd = w.reg<float>(more[5 + 3 * deep + 2 * half]);
+    float *to = c[8 * half];
+    LANES to[2 * i] = even[i], to[2 * i + 1] = odd[i];
+  }
+  for (int half = 0; half < 2; ++half) { // eight rows at once: independent chains of sums
+    Eight sum[8];
+    std::memcpy(sum, c[8 * half], sizeof sum);
+#pragma GCC unroll 16
+    for (int k = 0; k < K; ++k) {
+      const int j = k / wide, q = k % wide / T::in_word, n = k % T::in_word;
+      const float *row = &a[j][half][n][q];
+      const Eight column = line(b[j][n][q]);
+#pragma GCC unroll 8
+      for (int g = 0; g < 8; ++g) sum[g] = fused(row[4 * g] - Eight{}, column, sum[g]);
+    }
+    std::memcpy(c[8 * half], sum, sizeof sum);
+  }
+  for (int half = 0; half < 2; ++half) {
+    float *even = w.reg<float>(more[2 * half]), *odd = w.reg<float>(more[2 * half + 1]);
+    const float *from = c[8 * half];
+    LANES even[i] = made(from[2 * i]), odd[i] = made(from[2 * i + 1]);
+  }
+  GO_ON;
+}
 
 // ldmatrix and stmatrix of N matrices of 8 x 8 halves; lanes 8 m .. 8 m + 7 give the addresses of the rows of matrix m.
 template <int N, bool Turned, bool Stores> [[gnu::noinline]] bool moved_matrix(Warp &w, const In *in) {
@@ -243,9 +240,9 @@ template <bool Stores> void move_fragment(Warp &w, const In *in) {
 } // namespace
 
 void add_matrices(Ops &ops) {
-  put<Multiply<Bf16, 16>>(ops, "mma.m16n8k16.bf16"), put<Multiply<Bf16, 8>>(ops, "mma.m16n8k8.bf16");
-  put<Multiply<F16, 16>>(ops, "mma.m16n8k16.f16"), put<Multiply<F16, 8>>(ops, "mma.m16n8k8.f16");
-  put<Multiply<Tf32, 8>>(ops, "mma.m16n8k8.tf32"), put<Multiply<Tf32, 4>>(ops, "mma.m16n8k4.tf32");
+  put(ops, "mma.m16n8k16.bf16", multiply<Bf16, 16>), put(ops, "mma.m16n8k8.bf16", multiply<Bf16, 8>);
+  put(ops, "mma.m16n8k16.f16", multiply<F16, 16>), put(ops, "mma.m16n8k8.f16", multiply<F16, 8>);
+  put(ops, "mma.m16n8k8.tf32", multiply<Tf32, 8>), put(ops, "mma.m16n8k4.tf32", multiply<Tf32, 4>);
   put(ops, "mma.any", multiply_any);
   put(ops, "wmma.load", move_fragment<false>), put(ops, "wmma.store", move_fragment<true>);
   matrices<1>(ops, ".x1"), matrices<2>(ops, ".x2"), matrices<4>(ops, ".x4");

@@ -77,13 +77,6 @@ template <bool Arrives, bool Bytes, bool Drops> void arrive(Warp &w, const In *i
   GO_ON;
 }
 
-// Lanes with the same registers a and b as this lane.
-template <class A, class B> uint32_t equal_to(const A *a, const B *b, int lane) {
-  alignas(64) int32_t equal[warp_size];
-  LANES equal[i] = a[i] == a[lane] && b[i] == b[lane];
-  return pack(equal);
-}
-
 // d, [a], b: b is the parity of a phase, or the phase returned by an arrival.
 template <bool Parity> void test(Warp &w, const In *in) {
   using Phase = std::conditional_t<Parity, uint32_t, uint64_t>;
@@ -92,7 +85,11 @@ template <bool Parity> void test(Warp &w, const In *in) {
     const int lane = std::countr_zero(left);
     const Found found = barrier_of(w, in, lane);
     if (!found.barrier) return;
-    const auto equal = [&](const auto *a) { return equal_to(a, w.reg<Phase>(in->b), lane); };
+    const auto equal = [lane, b = w.reg<Phase>(in->b)](const auto *a) { // lanes with the same registers
+      alignas(64) int32_t both[warp_size];
+      LANES both[i] = a[i] == a[lane] && b[i] == b[lane];
+      return pack(both);
+    };
     same = (Flags{in->flags}.wide() ? equal(w.reg<uint64_t>(in->a)) : equal(w.reg<uint32_t>(in->a))) & left;
     const Phase phase = w.reg<Phase>(in->b)[lane];
     if (Parity && phase > 1) return fault(w, in, "a parity of " + std::to_string(phase), 1u << lane);

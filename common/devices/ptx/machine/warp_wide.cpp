@@ -23,37 +23,35 @@ inline bool together(Warp &w, const In *in, uint32_t at) {
 enum Way { from_below, from_above, across, chosen };
 
 // shfl d|more[0], a, b, c, more[1]
-template <Way Which> struct Shuffle {
-  template <bool M> static void run(Warp &w, const In *in) {
-    const uint32_t *more = &w.program->more[in->more];
-    if (!together(w, in, more[1])) return;
-    const int *b = w.reg<int>(in->b), *c = w.reg<int>(in->c);
-    alignas(64) uint32_t a[warp_size];
-    alignas(64) int from[warp_size], valid[warp_size];
-    std::memcpy(a, w.reg<uint32_t>(in->a), sizeof a);
-    LANES {
-      const int by = b[i] & 31, segment = c[i] >> 8 & 31, lowest = i & segment, last = lowest | (c[i] & 31 & ~segment);
-      const int j = Which == from_below   ? i - by
-                    : Which == from_above ? i + by
-                    : Which == across     ? i ^ by
-                                          : lowest | (by & ~segment);
-      valid[i] = Which == from_below ? j >= last : j <= last;
-      from[i] = valid[i] ? j : i;
-    }
-    uint32_t *d = w.reg<uint32_t>(in->d);
-    const uint32_t mask = w.mask;
-    if (mask == all_lanes) {
-      permute(a, from, d);
-    } else {
-      for (const int lane : Each{mask}) {
-        if (!on(mask, from[lane])) return fault(w, in, "a shuffle from a lane that takes no part", 1u << lane);
-        d[lane] = a[from[lane]];
-      }
-    }
-    if (more[0]) set_predicate<M>(w, more[0], pack(valid));
-    NEXT;
+template <Way Which> void shuffle(Warp &w, const In *in) {
+  const uint32_t *more = &w.program->more[in->more];
+  if (!together(w, in, more[1])) return;
+  const int *b = w.reg<int>(in->b), *c = w.reg<int>(in->c);
+  alignas(64) uint32_t a[warp_size];
+  alignas(64) int from[warp_size], valid[warp_size];
+  std::memcpy(a, w.reg<uint32_t>(in->a), sizeof a);
+  LANES {
+    const int by = b[i] & 31, segment = c[i] >> 8 & 31, lowest = i & segment, last = lowest | (c[i] & 31 & ~segment);
+    const int j = Which == from_below   ? i - by
+                  : Which == from_above ? i + by
+                  : Which == across     ? i ^ by
+                                        : lowest | (by & ~segment);
+    valid[i] = Which == from_below ? j >= last : j <= last;
+    from[i] = valid[i] ? j : i;
   }
-};
+  uint32_t *d = w.reg<uint32_t>(in->d);
+  const uint32_t mask = w.mask;
+  if (mask == all_lanes) {
+    permute(a, from, d);
+  } else {
+    for (const int lane : Each{mask}) {
+      if (!on(mask, from[lane])) return fault(w, in, "a shuffle from a lane that takes no part", 1u << lane);
+      d[lane] = a[from[lane]];
+    }
+  }
+  if (more[0]) set_predicate<true>(w, more[0], pack(valid));
+  GO_ON;
+}
 
 // does(lane, its members that are here) for each lane: the predicate at `at`, if it has a place. False if it waits.
 template <class F> bool by_members(Warp &w, const In *in, uint32_t at, F does) {
@@ -131,8 +129,8 @@ void warp_barrier(Warp &w, const In *in) { // a: the member mask
 } // namespace
 
 void add_warp_wide(Ops &ops) {
-  put<Shuffle<from_below>>(ops, "shfl.up.b32"), put<Shuffle<from_above>>(ops, "shfl.down.b32");
-  put<Shuffle<across>>(ops, "shfl.bfly.b32"), put<Shuffle<chosen>>(ops, "shfl.idx.b32");
+  put(ops, "shfl.up.b32", shuffle<from_below>), put(ops, "shfl.down.b32", shuffle<from_above>);
+  put(ops, "shfl.bfly.b32", shuffle<across>), put(ops, "shfl.idx.b32", shuffle<chosen>);
   put(ops, "vote.all.pred", vote<all>), put(ops, "vote.any.pred", vote<any>), put(ops, "vote.uni.pred", vote<uni>);
   put(ops, "vote.ballot.b32", vote<ballot>);
   const auto of = [&]<class T>(const std::string &t, T) {
