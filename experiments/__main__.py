@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from common.config.cli import run_task
+from common.config.cli import guarded, run_task
 from common.errors import LabError
 from experiments.run.choice import run_config
 from experiments.tables.output import Job, show_jobs
@@ -71,7 +71,8 @@ def rows_of(sweep: "Sweep") -> list[Row]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; `argv` without the program's name. Returns the exit code."""
     jobs: list[Job] = []
-    return run_task(partial(run, jobs=jobs), "config", argv, after=lambda: show_jobs(jobs))
+    code = run_task(partial(run, jobs=jobs), "config", argv)
+    return max(code, guarded(lambda: show_jobs(jobs)))
 
 
 if __name__ == "__main__":
