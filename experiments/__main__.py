@@ -6,7 +6,7 @@ from functools import partial
 
 from omegaconf import DictConfig
 
-from common.config.cli import run_task
+from common.config.cli import guarded, run_task
 from common.config.resolve import resolve
 from common.errors import LabError
 from experiments.tables.output import Job, show_jobs
@@ -47,7 +47,8 @@ def run(cfg: DictConfig, jobs: list[Job]) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; `argv` without the program's name. Returns the exit code."""
     jobs: list[Job] = []
-    return run_task(partial(run, jobs=jobs), "config", argv, after=lambda: show_jobs(jobs))
+    code = run_task(partial(run, jobs=jobs), "config", argv)
+    return max(code, guarded(lambda: show_jobs(jobs)))
 
 
 if __name__ == "__main__":

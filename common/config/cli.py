@@ -34,31 +34,17 @@ COMPOSING = (HydraException, OmegaConfBaseException, YAMLError)  # errors of a c
 Task = Callable[[DictConfig], int]
 
 
-def run_task(
-    task: Task,
-    config_name: str,
-    argv: Sequence[str] | None = None,
-    root: Path = ROOT,
-    after: Callable[[], None] = lambda: None,
-) -> int:
+def run_task(task: Task, config_name: str, argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Compose conf/<config_name>.yaml below `root` with the overrides in `argv` and run `task` on it.
 
-    argv: None for this process's. after: called once when the job, or every job of a multirun, has ended, however it
-    ended.
+    argv: None for this process's.
     Returns the exit code: the task's own, 2 for a mistake, 3 where a budget ended first, 130 when interrupted; of a
     multirun the highest.
     Results go to stdout; the one line `error: cause; remedy` to stderr, after a traceback with debug=true.
     """
     words = sys.argv[1:] if argv is None else argv
     debug = "debug=true" in words
-
-    def work() -> int:
-        try:
-            return _run(task, config_name, words, root, debug)
-        finally:
-            after()
-
-    return guarded(work, debug)
+    return guarded(lambda: _run(task, config_name, words, root, debug), debug)
 
 
 def guarded(work: Callable[[], int], debug: bool = False) -> int:

@@ -24,14 +24,15 @@ class Job:
         return where, f"weights {config.weights}", f"seed {config.seed}"
 
 
-def show_jobs(jobs: Sequence[Job]) -> None:
-    """Print one table of the rows of all jobs, with a heading of what they share, and the place of their records."""
+def show_jobs(jobs: Sequence[Job]) -> int:
+    """Print one table of the rows of all jobs, with a heading of what they share, and the place of their records; 0."""
     jobs = [job for job in jobs if job.rows]
     if not jobs:
-        return
+        return 0
     shared = [parts[0] for parts in zip(*(job.heading for job in jobs), strict=True) if len(set(parts)) == 1]
     device = next((name for job in jobs if (name := job.config.device.name) != "cuda"), "cuda")
     show_tables([row for job in jobs for row in job.rows], ", ".join(shared), device)
     for path in sorted({job.config.results for job in jobs}):
         rows = (row for job in jobs if job.config.results == path for row in job.rows)
         print(closing_lines([row.record for row in rows if row.record], path))
+    return 0
