@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -156,13 +155,12 @@ def _together(kernels: Sequence[Resources]) -> Resources:
 
 def sass(cubin: bytes, kernel: str = "decode", cache_dir: Path | None = None) -> str:
     """nvdisasm's listing of one kernel, with the file and line of each run of instructions."""
-    listing = partial(_tool, "nvdisasm", cubin, "-c", "-g")
-    if cache_dir:
+    if cache_dir is None:
+        text = _tool("nvdisasm", cubin, "-c", "-g")
+    else:
         made_by = os.stat(_find("nvdisasm"))  # --version would take as long as a listing
         sha = hashlib.sha256(f"{made_by.st_size} {made_by.st_mtime_ns} ".encode() + cubin).hexdigest()
-        text = cached(Path(cache_dir) / f"{sha}.sass", lambda: listing().encode()).decode()
-    else:
-        text = listing()
+        text = cached(Path(cache_dir) / f"{sha}.sass", lambda: _tool("nvdisasm", cubin, "-c", "-g").encode()).decode()
     _, *parts = SECTION.split(text)  # text before the first kernel, then name, listing, name, listing, ...
     listings = dict(zip(parts[::2], parts[1::2], strict=True))
     if kernel not in listings:
