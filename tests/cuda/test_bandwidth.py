@@ -5,7 +5,7 @@ import pytest
 from in_child import device, in_child
 
 from common.compile.nvrtc import options
-from experiments.timing.bandwidth import TEXT, THREADS, TILE, WAYS, Memory, read_ceiling
+from experiments.timing.bandwidth import TEXT, THREADS, TILE, WAYS, read_ceiling
 
 pytestmark = [pytest.mark.cuda, pytest.mark.covers]
 
@@ -36,14 +36,3 @@ def test_the_ceiling_is_a_bandwidth():
     assert ceiling.size > 4 * ceiling.last_level_cache
     assert len(ceiling.seconds) == 5
     assert ceiling.size % TILE == 0
-
-
-@in_child()
-def test_a_copy_moves_one_half_into_the_other():
-    import cupy
-
-    memory = Memory(1 << 24, runs=1)
-    size, seconds = memory.copy()
-    half = memory._data.size // 2
-    assert (size, seconds > 0) == (1 << 24, True)
-    assert bool(cupy.array_equal(memory._data[:half], memory._data[half:]))
