@@ -10,7 +10,7 @@
 template <class Base> struct BulkRing : Base {
   using Self = typename Base::Self;
   static constexpr int slots = knob::bulk_ring::slots, slot_bytes = knob::bulk_ring::kb << 10;
-  static constexpr int window = fewer(knob::bulk_ring::window, slots); // tiles under way at most
+  static constexpr int window = min_of(knob::bulk_ring::window, slots); // tiles under way at most
   static constexpr bool ahead = knob::bulk_ring::ahead;
   using Copies = SlotCopies<knob::bulk_ring::copies_is_bulk>;
   static constexpr int all_threads = 1; // number of the named barrier of the block and its loader
@@ -26,7 +26,7 @@ template <class Base> struct BulkRing : Base {
   // as many of them as fit into a slot and have a place for their sums, one matrix after the other.
   template <class Job> struct Rows {
     static constexpr int row_bytes = Job::Row::bytes;
-    static constexpr int per_tile = fewer(slot_bytes / row_bytes, most_sums) / Job::matrices;
+    static constexpr int per_tile = min_of(slot_bytes / row_bytes, max_sums) / Job::matrices;
     static_assert(per_tile > 0, "a slot of the ring does not hold a row of every matrix: raise kb, to 16 at most, "
                                 "or leave bulk_ring out");
     static_assert(row_bytes % 16 == 0, "copies into the ring need rows of a multiple of 8 weights");

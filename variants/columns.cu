@@ -12,7 +12,7 @@ template <class Base> struct Columns : Base {
 
   struct Shared : Base::Shared {
     // By token of a step and warp, its squares last; a second place for the next sums.
-    float part[2][Self::tokens][block_warps][most_sums + 1];
+    float part[2][Self::tokens][block_warps][max_sums + 1];
     float stream[Self::tokens][model::hidden]; // the residual stream in the rows of this block
     unsigned batch[block_threads];             // the next one of each thread: places are taken in turn
   };
@@ -58,7 +58,7 @@ template <class Base> struct Columns : Base {
     constexpr Stage input = input_of(S);
     // equivalent: layer -> 0: the loader has copied the layer's rows; the job only says how many
     const auto job = Self::template job<S>(c, layer);
-    const Known<Self, decltype(job)> known(c, job);
+    const JobCursor<Self, decltype(job)> cursor(c, job);
     typename InputOf<Self, typename decltype(job)::Row>::Type x[Self::tokens];
     float squares[Self::tokens] = {};
     UNROLL
@@ -69,7 +69,7 @@ template <class Base> struct Columns : Base {
       if constexpr (here(input)) squares[n] = x[n].take_and_scale(c, result, gains<input>(c, layer));
     }
     const auto finish = begin();
-    const unsigned batch = multiply_job(c, known, x, squares, [&](int n, int row, auto &sums, unsigned batch) {
+    const unsigned batch = multiply_job(c, cursor, x, squares, [&](int n, int row, auto &sums, unsigned batch) {
       if constexpr (here(input)) {
         UNROLL
         for (float &sum : sums) sum *= norm_factor<Self>(c, n, batch);
@@ -89,11 +89,11 @@ template <class Base> struct Columns : Base {
 
   // The caller has a vector, and finishes the sums of a row.
   template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
-    const Known<Self, Job> known(c, job);
+    const JobCursor<Self, Job> cursor(c, job);
     typename InputOf<Self, typename Job::Row>::Type x[1];
     x[0].take(c, Vector{job.x});
     const float none[1] = {};
-    multiply_job(c, known, x, none, [&](int, int row, const auto &sums, unsigned) { emit(row, sums); });
+    multiply_job(c, cursor, x, none, [&](int, int row, const auto &sums, unsigned) { emit(row, sums); });
   }
 
   // The residual stream stays where its rows are finished; only the embedding is read.

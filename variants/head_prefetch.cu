@@ -18,11 +18,11 @@ template <class Base> struct HeadPrefetch : Base {
       using Mine = typename Base::template Rows<decltype(job)>;
       const Mine mine(job);
       const int all = (mine.count + Mine::per_tile - 1) / Mine::per_tile,
-                some = fewer(knob::head_prefetch::head_tiles, all);
+                some = min_of(knob::head_prefetch::head_tiles, all);
       for (int i = model::layers - 1 - layer; i < some; i += model::layers) {
         const int done = int(size_t(all) * i / some) * Mine::per_tile;
         Base::Copies::prefetch(job.row(0, mine.first + done).address,
-                               fewer(Mine::per_tile, mine.count - done) * Mine::row_bytes);
+                               min_of(Mine::per_tile, mine.count - done) * Mine::row_bytes);
       }
     }
   }

@@ -13,7 +13,7 @@ template <class Base> struct HotL2 : Base {
   // evenly over all rows and so over all blocks, and the same ones for every token.
   template <Stage S, class Mine> static DEVICE L2 in_l2(int first, int rows) {
     if constexpr (S == Stage::lm_head) {
-      constexpr size_t kept = fewer((knob::hot_l2::mb << 20) / Mine::row_bytes, model::vocab); // rows
+      constexpr size_t kept = min_of((knob::hot_l2::mb << 20) / Mine::row_bytes, model::vocab); // rows
       const auto due = [](int row) { return row * kept / (size_t(model::vocab) * Mine::per_tile); };
       return due(first + rows) > due(first) ? L2::keep : L2::pass;
     } else {

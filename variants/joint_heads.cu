@@ -36,7 +36,7 @@ template <class Base> struct JointHeads : Base {
     const int kv_head = head / group;
     const bool own = end == c.position + 1, stores = own && Self::stores_heads() && head % group == 0;
     const size_t row = size_t(c.position) * entry_units;
-    float *room = s.softmax.value[warp()]; // of attention, which follows
+    float *room = s.softmax.value[warp()]; // attention, which follows, overwrites it
     // equivalent: 3 -> 4: a fourth part does what the third does, and stores the same value
     for (int part = warp(); part < (own ? 3 : 1); part += block_warps) {
       if (part == 0) {

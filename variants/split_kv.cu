@@ -8,13 +8,15 @@
 
 template <class Base> struct SplitKv : Base {
   using Self = typename Base::Self;
-  static constexpr int chunk = knob::split_kv::chunk, part_size = model::head_dim + 2;
-  static_assert(size_t(model::heads) * ((model::positions + chunk - 1) / chunk) * part_size <=
+  static constexpr int chunk = knob::split_kv::chunk, partial_size = model::head_dim + 2;
+  static_assert(size_t(model::heads) * ((model::positions + chunk - 1) / chunk) * partial_size <=
                     scratch_at::workspace_size,
                 "chunk is too small for the workspace");
 
   static DEVICE int chunks(const Context &c) { return c.position / chunk + 1; }
-  static DEVICE float *part(const Context &c, int task) { return c.scratch + scratch_at::workspace + task * part_size; }
+  static DEVICE float *part(const Context &c, int task) {
+    return c.scratch + scratch_at::workspace + task * partial_size;
+  }
 
   static DEVICE int attention_blocks(const Context &c) {
     const int tasks = model::heads * chunks(c);
@@ -47,10 +49,10 @@ template <class Base> struct SplitKv : Base {
     const float *first = part(c, head * chunks(c));
     for (int i = threadIdx.x; i < model::head_dim; i += block_threads) {
       float max = *first;
-      for (int n = 1; n < chunks(c); ++n) max = fmaxf(max, first[n * part_size]);
+      for (int n = 1; n < chunks(c); ++n) max = fmaxf(max, first[n * partial_size]);
       float sum = 0, value = 0;
       for (int n = 0; n < chunks(c); ++n) {
-        const float *from = first + n * part_size;
+        const float *from = first + n * partial_size;
         const float keep = expf(*from - max);
         sum = fmaf(from[1], keep, sum);
         value = fmaf(*(from + 2 + i), keep, value);

@@ -5,7 +5,7 @@
 // Overrides   enter, step, load, attention_blocks, attention
 // Run         python -m experiments variant=stream_kv chunk=128
 #include "common/kernel/decode.cuh"
-#include "common/kernel/parts.cuh"
+#include "common/kernel/split_softmax.cuh"
 
 template <class Base> struct StreamKv : Base {
   using Self = typename Base::Self;
@@ -13,11 +13,11 @@ template <class Base> struct StreamKv : Base {
   static_assert(fit > 0, "a slot of the ring does not hold an entry of the cache: raise kb");
   static_assert(entry_bytes % 16 == 0, "copies into the ring need heads of a multiple of 8 elements");
   // A wait sees the parity of a phase only: who waits for a tile must have waited for the one in its slot before it.
-  static_assert(Base::slots % teams == 0, "teams of warps take the tiles of the cache in turn: make slots even");
+  static_assert(Base::slots % warp_groups == 0, "groups of warps take the tiles of the cache in turn: make slots even");
   static constexpr int chunk = knob::stream_kv::chunk;
   static constexpr int per_tile = fit < chunk ? fit : chunk; // positions; in a slot keys come first, then values
-  using Shares = SharesOf<chunk, per_tile>;
-  using Lanes = Heads; // how lanes hold heads
+  using Splits = KvSplits<chunk, per_tile>;
+  using Lanes = Queries; // how lanes hold heads
   using typename Base::Copies;
 
   struct Shared : Base::Shared {
@@ -47,8 +47,8 @@ template <class Base> struct StreamKv : Base {
           wait_for_phase(c, &shared<Self>(c).begins, step);
           Copies::see_stores();
         }
-        for (int number = blockIdx.x; number < Shares::count(c.position + step); number += int(gridDim.x))
-          feed_cache<Stage::attention>(c, layer, Shares::at(c.position + step, number), tile, jobs);
+        for (int number = blockIdx.x; number < Splits::count(c.position + step); number += int(gridDim.x))
+          feed_cache<Stage::attention>(c, layer, Splits::at(c.position + step, number), tile, jobs);
         Base::template feed<Stage::o_proj>(c, layer, tile, jobs);
         Base::template feed<Stage::gate_up>(c, layer, tile, jobs);
         Base::template feed<Stage::down>(c, layer, tile, jobs);
@@ -60,17 +60,17 @@ template <class Base> struct StreamKv : Base {
 
   // S: the stage that reads the entries, for counts.
   template <Stage S>
-  static DEVICE void feed_cache(const Context &c, int layer, const Share &share, unsigned &tile, unsigned &jobs) {
+  static DEVICE void feed_cache(const Context &c, int layer, const KvSplit &split, unsigned &tile, unsigned &jobs) {
     constexpr int slots = Base::slots, window = Base::window;
     auto &s = shared<Self>(c);
-    const EntryUnit *key = keys(c, layer, share.head / head_group), *value = values(c, layer, share.head / head_group);
+    const EntryUnit *key = keys(c, layer, split.head / head_group), *value = values(c, layer, split.head / head_group);
     if constexpr (!Base::ahead)
       // equivalent: synchronization dropped: it delays copies only; `begins` orders the entries of earlier steps
-      if (share.begin < share.end) wait_for_phase(c, &s.begun, jobs++);
-    for (int first = share.begin; first < share.end; first += per_tile, ++tile) {
+      if (split.begin < split.end) wait_for_phase(c, &s.begun, jobs++);
+    for (int first = split.begin; first < split.end; first += per_tile, ++tile) {
       if (tile >= slots) wait_for_phase(c, &s.empty[tile % slots], tile / slots - 1);
       if (tile >= window) wait_for_phase(c, &s.full[(tile - window) % slots], (tile - window) / slots);
-      const int bytes = positions_from(share, first) * entry_bytes;
+      const int bytes = positions_from(split, first) * entry_bytes;
       unsigned char *slot = s.slot[tile % slots];
       Mbarrier *full = &s.full[tile % slots];
       Copies::begin(full, 2 * bytes);
@@ -81,65 +81,65 @@ template <class Base> struct StreamKv : Base {
   }
 
   // Number of positions in the tile that begins with position `first`.
-  static DEVICE int positions_from(const Share &share, int first) {
-    return share.end - first < per_tile ? share.end - first : per_tile;
+  static DEVICE int positions_from(const KvSplit &split, int first) {
+    return split.end - first < per_tile ? split.end - first : per_tile;
   }
 
-  static DEVICE int attention_blocks(const Context &c) { return Shares::count(c.position); }
+  static DEVICE int attention_blocks(const Context &c) { return Splits::count(c.position); }
 
   static DEVICE void attention(const Context &c, int layer) {
-    clear_parts(c, layer);
-    for (int number = blockIdx.x; number < Shares::count(c.position); number += int(gridDim.x))
-      attend_share(c, layer, Shares::at(c.position, number));
+    reset_partials(c, layer);
+    for (int number = blockIdx.x; number < Splits::count(c.position); number += int(gridDim.x))
+      attend_split(c, layer, Splits::at(c.position, number));
   }
 
-  template <int AtOnce, class Held>
-  static DEVICE void see(Held &heads, const Share &share, const EntryUnit *key, const EntryUnit *value, int count) {
-    if (share.heads == 1) return heads.template see<1, AtOnce>(key, value, count);
-    heads.template see<head_group, AtOnce>(key, value, count);
+  template <int AtOnce, class Held> static DEVICE void
+  attend_tile(Held &heads, const KvSplit &split, const EntryUnit *key, const EntryUnit *value, int count) {
+    if (split.heads == 1) return heads.template attend_tile<1, AtOnce>(key, value, count);
+    heads.template attend_tile<head_group, AtOnce>(key, value, count);
   }
 
-  static DEVICE void attend_share(const Context &c, int layer, const Share &share) {
+  static DEVICE void attend_split(const Context &c, int layer, const KvSplit &split) {
     auto &s = shared<Self>(c);
     if constexpr (!Base::ahead)
-      if (threadIdx.x == 0 && share.begin < share.end) mbarrier_arrive(&s.begun);
-    constexpr int lanes = team_warps * Heads::Split::positions, at_once = fewer((per_tile + lanes - 1) / lanes, 4);
-    // Known before the query is: which tiles the warp's team has, and the token itself as one more.
-    const int team = warp() / team_warps, tiles = (share.end - share.begin + per_tile - 1) / per_tile;
+      if (threadIdx.x == 0 && split.begin < split.end) mbarrier_arrive(&s.begun);
+    constexpr int lanes = group_warps * Queries::Split::positions, at_once = min_of((per_tile + lanes - 1) / lanes, 4);
+    // Known before the query is: which tiles the warp's group has, and the token itself as one more.
+    const int group = warp() / group_warps, tiles = (split.end - split.begin + per_tile - 1) / per_tile;
     const unsigned tile = s.tile[int(threadIdx.x)];
-    const bool last = share.part + 1 == share.parts, token = last && tiles % teams == team;
+    const bool last = split.index + 1 == split.splits, token = last && tiles % warp_groups == group;
     typename Self::Lanes heads(c);
     ROLLED
-    for (int h = 0; h < share.heads; ++h) {
+    for (int h = 0; h < split.heads; ++h) {
       // equivalent: > -> >= or 0 -> (-1): an additional barrier before the first head
       if (h > 0) block_barrier(); // all threads have the query of the head before this one
       // not executed: models with as many KV heads as heads have too few blocks for two parts of a head
-      Self::prepare(c, layer, share.head + h, last ? c.position + 1 : share.end);
-      heads.ask(h, s.query);
+      Self::prepare(c, layer, split.head + h, last ? c.position + 1 : split.end);
+      heads.load_query(h, s.query);
     }
     // not executed: the token is one position, so the loop over positions has no second turn
-    if (token) see<1>(heads, share, s.key, s.value, 1);
-    for (int t = team; t < tiles; t += teams) {
+    if (token) attend_tile<1>(heads, split, s.key, s.value, 1);
+    for (int t = group; t < tiles; t += warp_groups) {
       const unsigned at = (tile + t) % Base::slots;
       const auto *copied = reinterpret_cast<const EntryUnit *>(s.slot[at]);
       wait_for_phase(c, &s.full[at], (tile + t) / Base::slots);
-      see<at_once>(heads, share, copied, copied + per_tile * entry_units,
-                   positions_from(share, share.begin + t * per_tile));
-      __syncwarp();                                      // all lanes have read
-      if (lane() < teams) mbarrier_arrive(&s.empty[at]); // also for a warp of another team
+      attend_tile<at_once>(heads, split, copied, copied + per_tile * entry_units,
+                           positions_from(split, split.begin + t * per_tile));
+      __syncwarp();                                            // all lanes have read
+      if (lane() < warp_groups) mbarrier_arrive(&s.empty[at]); // also for a warp of another group
     }
     s.tile[int(threadIdx.x)] = tile + tiles;
     UNROLL
     for (int h = 0; h < head_group; ++h) {
-      if (h >= share.heads) break;
-      const auto publish = Self::template publish<Stage::attention>(c, layer, (share.head + h) * model::head_dim);
+      if (h >= split.heads) break;
+      const auto publish = Self::template publish<Stage::attention>(c, layer, (split.head + h) * model::head_dim);
       merge_warps(heads.merged(h), s.softmax, [&](int i, float max, float sum, float value) {
-        if (share.parts == 1) return publish(i, __fdividef(value, sum));
-        send_part(c, layer, share.head + h, share.part, i, max, sum, value);
+        if (split.splits == 1) return publish(i, __fdividef(value, sum));
+        send_partial(c, layer, split.head + h, split.index, i, max, sum, value);
       });
       block_barrier(); // all threads have read the parts of warps before the next head overwrites them
     }
-    if (share.parts > 1)
-      merge_parts(c, layer, share, Self::template publish<Stage::attention>(c, layer, share.head * model::head_dim));
+    if (split.splits > 1)
+      merge_splits(c, layer, split, Self::template publish<Stage::attention>(c, layer, split.head * model::head_dim));
   }
 };

@@ -11,14 +11,14 @@
 template <class Base> struct TensorRows : Base {
   using Self = typename Base::Self;
   // equivalent: / -> *: how many rows a product has decides the time; it goes as far as a tile
-  template <class Row> static constexpr int rows() { return fewer(Self::slot_bytes / Row::bytes, most_sums); }
+  template <class Row> static constexpr int rows() { return min_of(Self::slot_bytes / Row::bytes, max_sums); }
   template <class Row> using Product = TensorInput<Row::columns, rows<Row>(), knob::tensor_rows::tiles>;
   template <class Format, int K> static constexpr int bytes() { return Product<Row<Format, K>>::bytes; }
-  static constexpr int more(int a, int b) { return a < b ? b : a; }
+  static constexpr int max_of(int a, int b) { return a < b ? b : a; }
   static constexpr int most() {
     constexpr int of_query = bytes<LayerFormat, model::query>(), of_head = bytes<HeadFormat, model::hidden>();
     constexpr int of_intermediate = bytes<LayerFormat, model::intermediate>();
-    return more(more(bytes<LayerFormat, model::hidden>(), of_head), more(of_query, of_intermediate));
+    return max_of(max_of(bytes<LayerFormat, model::hidden>(), of_head), max_of(of_query, of_intermediate));
   }
 
   struct Shared : Base::Shared {

@@ -10,11 +10,11 @@ template <class Base> struct TensorScores : Base {
   using Self = typename Base::Self;
 
   struct Shared : Base::Shared {
-    HeadTerms heads;
+    QueryTerms heads;
   };
 
   // The type of heads that `stream_kv` attends with.
-  struct Lanes : TensorHeads {
-    DEVICE explicit Lanes(const Context &c) : TensorHeads(shared<Self>(c).heads) {}
+  struct Lanes : TensorQueries {
+    DEVICE explicit Lanes(const Context &c) : TensorQueries(shared<Self>(c).heads) {}
   };
 };

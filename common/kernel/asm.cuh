@@ -69,7 +69,7 @@ DEVICE float load_weight(const Weight *from) {
 // Prefetches the 128-byte line of `address` into L2. It does not wait and needs no register.
 DEVICE void prefetch_l2(const void *address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 
-// The same of `bytes`, by one thread. Address and size are multiples of 16. sm_90.
+// Prefetches `bytes` into L2, by one thread. Address and size are multiples of 16. sm_90.
 DEVICE void prefetch_bulk(const void *address, unsigned bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(address), "r"(bytes));
 }
@@ -81,7 +81,7 @@ DEVICE void touch_weights(const void *address) {
   asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(ignored) : "l"(address));
 }
 
-// Among the block's computing threads: loader warps are not there.
+// Barrier of the block's computing threads, without loader warps.
 DEVICE void block_barrier() {
   if constexpr (loader_warps == 0)
     __syncthreads();
@@ -161,8 +161,8 @@ DEVICE unsigned long long l2_policy(L2 lines) {
   return policy;
 }
 
-// A barrier in shared memory that counts arrivals and bytes. Its phases follow one another; a phase is complete when so
-// many have arrived as the barrier was initialized for, and all bytes that were expected have come.
+// A barrier in shared memory that counts arrivals and bytes. A phase is complete when as many threads have arrived as
+// the barrier was initialized for, and all expected bytes have landed; then the next phase begins.
 using Mbarrier = unsigned long long;
 
 // Asynchronous copies from global to shared memory. The data may be read after copy_wait, by the lane that copied it.
@@ -174,7 +174,7 @@ template <int Bytes> DEVICE void copy_async(void *shared, const void *global) {
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(Bytes) : "memory");
 }
-// The same of 16 bytes, with a policy.
+// Copies 16 bytes with an L2 policy.
 DEVICE void copy_async(void *shared, const void *global, L2 lines) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
                "l"(global), "l"(l2_policy(lines))
@@ -183,7 +183,7 @@ DEVICE void copy_async(void *shared, const void *global, L2 lines) {
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int Newest> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory"); }
 
-// Barriers in shared memory, sm_80. A phase is named by its number: so many were complete before it.
+// Barriers in shared memory, sm_80. A phase is named by its number: that of the first is 0.
 DEVICE void mbarrier_init(Mbarrier *barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
@@ -197,14 +197,14 @@ DEVICE void mbarrier_init_fence() {
 DEVICE void mbarrier_arrive(Mbarrier *barrier) {
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-// Arrives; the phase waits for so many bytes more.
+// Arrives, and makes the phase wait for `bytes` more.
 DEVICE void mbarrier_arrive_expect(Mbarrier *barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
                "r"(bytes)
                : "memory");
 }
-// Arrives when all that this thread has copied asynchronously so far has landed. Those who wait for the phase may then
-// read it.
+// Arrives when all asynchronous copies that this thread has issued have landed: a thread that has waited for the phase
+// may read them.
 DEVICE void mbarrier_arrive_copied(Mbarrier *barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
@@ -233,7 +233,7 @@ DEVICE void copy_bulk(void *shared, const void *global, unsigned bytes, Mbarrier
       "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(l2_policy(lines))
       : "memory");
 }
-// Orders this thread's stores before bulk copies, of data or over it, that it orders after the fence.
+// Orders this thread's stores before later bulk copies that read or overwrite what it stored.
 DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 // Tensor cores: the four fp32 sums that a lane has of each of `M` products.

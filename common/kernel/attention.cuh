@@ -22,7 +22,7 @@ template <int N> struct Softmax {
 };
 
 // One block's softmax in shared memory: the part of each warp, before they are merged.
-struct SoftmaxParts {
+struct SoftmaxPartials {
   float max[block_warps], sum[block_warps], value[block_warps][model::head_dim];
 };
 
@@ -92,7 +92,7 @@ template <class Self> DEVICE auto attend(const Context &c, int layer, int head, 
 // softmax before the division by `sum`. Called by all threads of the block. `parts` is in use until the block's next
 // barrier.
 template <class Self, class Out>
-DEVICE void attend_block(const Context &c, int layer, int head, int begin, int end, SoftmaxParts &parts, Out out) {
+DEVICE void attend_block(const Context &c, int layer, int head, int begin, int end, SoftmaxPartials &parts, Out out) {
   using Split = HeadLanes<EntryRow::width<Self::load_bytes>>;
   Self::prepare(c, layer, head, end);
   const auto soft =

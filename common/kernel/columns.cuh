@@ -50,7 +50,7 @@ template <class Row> struct ColumnLanes {
   static DEVICE int packet(int p) { return (warp() * each + p) * group + lane() % group; }
 };
 
-// Where columns are taken from: the result of stage S as it arrives, or a vector that is there.
+// Source of columns: the result of stage S as it arrives, or a vector in memory.
 template <class Self, Stage S> struct ResultOf {
   const Context c;
   const int layer;
@@ -88,8 +88,8 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
     }
   }
 
-  // The same, each element times its gain; the warp's part of the sum of the squares before that. Gains are loaded
-  // before the elements, which may not have arrived.
+  // As `take`, with each element times its gain; returns the warp's part of the sum of squares without gains. Gains are
+  // loaded before the elements, which may not have arrived.
   template <class From> DEVICE float take_and_scale(const Context &c, const From &from, const Weight *gains) {
     constexpr int loads = width / 8; // for the gains of a packet
     Packet<16> gain[Lanes::each * loads] = {};
@@ -118,11 +118,12 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
       if (Lanes::packet(j / width) < Lanes::packets) out(width * Lanes::packet(j / width) + j % width, x[j]);
   }
 
-  // The warp's parts of `count` products of a tile by each input, whose parts are `apart` sums apart, into `part`;
-  // `row(0, i)` is the row of the i-th. Most tiles have `Often`.
+  // The warp's partial sums of `count` rows of a tile for each input, into `part`; those of two inputs are `apart` sums
+  // apart. `row(0, i)` is row i. Most tiles have `Often` rows.
   template <int Often, int, int Inputs, class At>
   static DEVICE void multiply(const ColumnInput (&x)[Inputs], int count, At row, float *part, int apart) {
-    constexpr int of_lane = fewer(Lanes::group, Inputs < 6 ? 6 / Inputs : 1); // rows at most, for their sums' registers
+    constexpr int of_lane =
+        min_of(Lanes::group, Inputs < 6 ? 6 / Inputs : 1); // rows at most, for their sums' registers
     constexpr int most = Lanes::rows * of_lane, turns = (Often + most - 1) / most;
     constexpr int at_once = (Often + turns - 1) / turns, sums = (at_once + Lanes::rows - 1) / Lanes::rows; // per lane
     // equivalent: branch forced or equality inverted or boundary moved: both ways are right for a full tile
@@ -135,7 +136,7 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
     }
   }
 
-  // `Sums` rows of each lane, as far as there are so many. A packet is loaded once for all inputs.
+  // Up to `Sums` rows of each lane. A packet is loaded once for all inputs.
   template <int Sums, int Inputs, class At>
   static DEVICE void some(const ColumnInput (&x)[Inputs], int begin, int end, At row, float *part, int apart) {
     constexpr int together = next_power_of_two(Sums * Inputs) <= Lanes::group ? Inputs : 1; // inputs exchanged at once
@@ -176,13 +177,13 @@ template <class Self, class Row> struct InputOf<Self, Row, Void<typename Self::t
   using Type = typename Self::template Input<Row>;
 };
 
-// Where a tile is in a ring: counted on without a division, which would stand before each wait.
-template <unsigned Slots> struct Place {
+// Slot and phase of a tile in a ring, advanced without a division, which would delay each wait.
+template <unsigned Slots> struct RingPosition {
   unsigned slot, phase;
-  DEVICE explicit Place(unsigned tile) : slot(tile % Slots), phase(tile / Slots) {}
+  DEVICE explicit RingPosition(unsigned tile) : slot(tile % Slots), phase(tile / Slots) {}
   DEVICE unsigned tile() const { return phase * Slots + slot; }
-  DEVICE Place next() const {
-    Place next = *this;
+  DEVICE RingPosition next() const {
+    RingPosition next = *this;
     if (++next.slot == Slots) next.slot = 0, ++next.phase;
     return next;
   }
@@ -190,13 +191,13 @@ template <unsigned Slots> struct Place {
 
 // Multiplies the next `Tiles` tiles of a job that has `left` rows by each of the inputs, whose parts are `apart` sums
 // apart, and gives their slots back. Called by all lanes of a warp.
-template <class Self, class Job, int Tiles, class In, int Inputs, class Place>
-DEVICE void multiply_tiles(const Context &c, const In (&x)[Inputs], Place &place, int left, float *part, int apart) {
+template <class Self, class Job, int Tiles, class In, int Inputs, class RingPosition> DEVICE void
+multiply_tiles(const Context &c, const In (&x)[Inputs], RingPosition &place, int left, float *part, int apart) {
   static_assert(Tiles <= 2, "add a place for each further tile");
   using Mine = typename Self::template Rows<Job>;
   constexpr int matrices = Job::matrices, per_tile = Mine::per_tile;
   auto &s = shared<Self>(c);
-  const Place at[2] = {place, place.next()};
+  const RingPosition at[2] = {place, place.next()};
   Mbarrier *full[Tiles];
   unsigned phase[Tiles];
   UNROLL
@@ -205,32 +206,32 @@ DEVICE void multiply_tiles(const Context &c, const In (&x)[Inputs], Place &place
   wait_for_phases(c, full, phase);
   place = at[Tiles - 1].next();
   const auto row = [&](int t, int i) { return Mine::at(s.slot[at[t].slot], i % matrices, i / matrices); };
-  In::template multiply<per_tile * matrices, Tiles>(x, fewer(Tiles * per_tile, left) * matrices, row, part, apart);
+  In::template multiply<per_tile * matrices, Tiles>(x, min_of(Tiles * per_tile, left) * matrices, row, part, apart);
   __syncwarp(); // all lanes have read
   UNROLL
   for (int t = 0; t < Tiles; ++t)
     if (lane() == 0) mbarrier_arrive(&s.empty[at[t].slot]);
 }
 
-// What a block knows of a job before its input arrives: divisions, and loads from shared memory.
-template <class Self, class Job> struct Known : Self::template Rows<Job> {
-  Place<Self::slots> place; // the next tile's
-  unsigned batch;           // the next one
-  DEVICE Known(const Context &c, const Job &job)
+// What a thread can compute before the input of a job arrives: its rows, and its place in the ring.
+template <class Self, class Job> struct JobCursor : Self::template Rows<Job> {
+  RingPosition<Self::slots> place; // the next tile's
+  unsigned batch;                  // the next one
+  DEVICE JobCursor(const Context &c, const Job &job)
       : Self::template Rows<Job>(job), place(shared<Self>(c).tile[int(threadIdx.x)]),
         batch(shared<Self>(c).batch[int(threadIdx.x)]) {}
 };
 
-// Adds the parts of the warps. The threads that do not, and those that are done, go on: the next batch has another
-// place, and after it all threads meet again.
+// Adds the partial sums of the warps. Threads that add none, and those that are done, go on: the next batch has another
+// buffer, and after it all threads meet again.
 template <class Self, class Job, int Inputs, class Finish> DEVICE void
 finish_batch(const Context &c, unsigned batch, const float (&squares)[Inputs], int first, int count, Finish finish) {
   auto &part = shared<Self>(c).part[batch % 2];
   UNROLL
   for (int n = 0; n < Inputs; ++n)
-    if (lane() == 0) part[n][warp()][most_sums] = squares[n];
+    if (lane() == 0) part[n][warp()][max_sums] = squares[n];
   block_barrier();
-  constexpr int rows = most_sums / Job::matrices; // at most; they are finished input by input
+  constexpr int rows = max_sums / Job::matrices; // upper bound; one input at a time
   UNROLL
   // equivalent: boundary moved: an additional turn is beyond the last row of each input, and finishes nothing
   for (int turn = 0; turn < Inputs * rows; turn += block_threads) { // one turn in a block of usual size
@@ -251,34 +252,34 @@ finish_batch(const Context &c, unsigned batch, const float (&squares)[Inputs], i
 template <class Self> DEVICE float norm_factor(const Context &c, int n, unsigned batch) {
   float sum = 0;
   UNROLL
-  for (int w = 0; w < block_warps; ++w) sum += shared<Self>(c).part[batch % 2][n][w][most_sums];
+  for (int w = 0; w < block_warps; ++w) sum += shared<Self>(c).part[batch % 2][n][w][max_sums];
   return rsqrtf(sum / model::hidden + model::rms_eps);
 }
 
 // All products of a job, tile by tile as they come out of the ring. As many tiles as there is room for are finished
 // together, a row in one thread: the same one for a row of o_proj and of down. Returns the number of the last batch.
 template <class Self, class Job, class In, int Inputs, class Finish>
-DEVICE unsigned multiply_job(const Context &c, Known<Self, Job> known, const In (&x)[Inputs],
+DEVICE unsigned multiply_job(const Context &c, JobCursor<Self, Job> cursor, const In (&x)[Inputs],
                              const float (&squares)[Inputs], Finish finish) {
-  constexpr int matrices = Job::matrices, per_tile = Known<Self, Job>::per_tile,
-                rows = most_sums / matrices / per_tile * per_tile, apart = block_warps * (most_sums + 1);
+  constexpr int matrices = Job::matrices, per_tile = JobCursor<Self, Job>::per_tile,
+                rows = max_sums / matrices / per_tile * per_tile, apart = block_warps * (max_sums + 1);
   auto &s = shared<Self>(c);
-  if (!Self::ahead && threadIdx.x == 0 && known.count > 0) mbarrier_arrive(&s.begun);
-  for (int begin = 0;; begin += rows, ++known.batch) {
-    const int end = fewer(known.count, begin + rows);
-    float *part = s.part[known.batch % 2][0][warp()];
+  if (!Self::ahead && threadIdx.x == 0 && cursor.count > 0) mbarrier_arrive(&s.begun);
+  for (int begin = 0;; begin += rows, ++cursor.batch) {
+    const int end = min_of(cursor.count, begin + rows);
+    float *part = s.part[cursor.batch % 2][0][warp()];
     ROLLED
     for (int left = end - begin; left > 0; left -= In::tiles * per_tile, part += In::tiles * per_tile * matrices) {
       // not executed: the loop decides it; where NVRTC leaves a branch, that goes one way
       if (left > (In::tiles - 1) * per_tile)
-        multiply_tiles<Self, Job, In::tiles>(c, x, known.place, left, part, apart);
+        multiply_tiles<Self, Job, In::tiles>(c, x, cursor.place, left, part, apart);
       else
-        multiply_tiles<Self, Job, 1>(c, x, known.place, left, part, apart);
+        multiply_tiles<Self, Job, 1>(c, x, cursor.place, left, part, apart);
     }
-    finish_batch<Self, Job>(c, known.batch, squares, known.first + begin, end - begin, finish);
-    if (end == known.count) break;
+    finish_batch<Self, Job>(c, cursor.batch, squares, cursor.first + begin, end - begin, finish);
+    if (end == cursor.count) break;
   }
-  s.tile[int(threadIdx.x)] = known.place.tile();
-  s.batch[int(threadIdx.x)] = known.batch + 1;
-  return known.batch;
+  s.tile[int(threadIdx.x)] = cursor.place.tile();
+  s.batch[int(threadIdx.x)] = cursor.batch + 1;
+  return cursor.batch;
 }

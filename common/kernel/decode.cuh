@@ -21,7 +21,7 @@ template <class Derived> struct Decode {
   struct Shared {
     float sums[block_warps];
     Best best[block_warps];
-    SoftmaxParts softmax;
+    SoftmaxPartials softmax;
   };
 
   // Tokens of a step, at neighbouring positions, and the context of one of them; see variants/verify.cu.
@@ -86,7 +86,7 @@ template <class Derived> struct Decode {
     return load_floats<N, Run, Apart>(tap<S>(c, layer) + i);
   }
 
-  // The same of the residual stream that norm S normalizes: a function of i.
+  // `N` elements of the residual stream that norm S normalizes, as a function of the first element.
   template <Stage S, int N, int Run = N, int Apart = N> static DEVICE auto stream(const Context &c, int layer) {
     const float *x = S == Stage::post_norm ? tap<Stage::o_proj>(c, layer) : residual(c, layer);
     return [=](int i) { return load_floats<N, Run, Apart>(x + i); };
@@ -156,7 +156,7 @@ template <class Derived> struct Decode {
   static DEVICE void norm_rope_store(const Context &c, int layer, int head) {
     const float *x = tap<Stage::qkv>(c, layer) + head * model::head_dim;
     const size_t row = size_t(c.position) * entry_units;
-    float *room = shared<Self>(c).softmax.value[warp()]; // of attention, which follows
+    float *room = shared<Self>(c).softmax.value[warp()]; // attention, which follows, overwrites it
     if (head < model::heads) {
       float *out = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;
       head_norm_rope(x, layer_weights(c, weight_at::q_norm, layer), Self::angles(c),

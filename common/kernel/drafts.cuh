@@ -5,10 +5,9 @@
 constexpr int longest_match = 3; // ids
 constexpr unsigned no_draft = 0xffffffffu;
 
-// Writes drafts behind the ids that are known, chosen or of the prompt, as far as the `count` positions behind the last
-// choice. Of the earlier places with most of the last ids, up to `longest_match`, the latest counts; what follows there
-// may run into the drafts themselves. Called by all threads of one block, after a block barrier that follows the
-// choice.
+// Writes drafts behind the known ids, up to `count` positions behind the last choice. The longest earlier match of the
+// last ids wins, at most `longest_match` ids, and the most recent one on ties; what follows the match may run into the
+// drafts themselves. Called by all threads of one block, after a block barrier that follows the choice.
 template <class Self> DEVICE void draft(const Context &c, int count) {
   unsigned *ids = c.state + state_at::ids;
   const int chosen = c.state[state_at::position], given = c.state[state_at::prompt_length];

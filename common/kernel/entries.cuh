@@ -16,7 +16,7 @@ template <class Format> struct Entries {
   static constexpr float most = Format::real ? 448 : 127; // the largest number
   static constexpr float least = 0x1p-100f;               // in a row that is not 0: its scale can be divided by
 
-  // The smallest scale with which no number is out of range, and that of nothing 1. NaN and Inf stay what they are.
+  // The smallest scale that keeps every number in range; 1 for an entry of zeros. NaN and Inf stay what they are.
   static DEVICE float scale(const float *x) {
     int bits = 0; // the largest magnitude's, in which NaN is larger than any number
     for (int i = lane(); i < model::head_dim; i += 32) {
@@ -30,7 +30,7 @@ template <class Format> struct Entries {
     }
     const float largest = __uint_as_float(unsigned(bits));
     const float exact = largest / most, up = __uint_as_float((__float_as_uint(exact) + 0xffffu) & 0xffff0000u);
-    return largest < least ? 1 : exact <= up ? up : exact; // above a GPU's NaN is none: 0x7fffffff
+    return largest < least ? 1 : exact <= up ? up : exact; // rounding up a GPU's NaN, 0x7fffffff, would leave NaN
   }
 
   template <class Make, class To> static DEVICE void store(float *room, Make make, To to) {
@@ -38,7 +38,7 @@ template <class Format> struct Entries {
     __syncwarp();
     const float by = scale(room);
     for (int unit = lane(); unit < units; unit += 32) {
-      unsigned word = 4 * unit == Row::scales ? __float_as_uint(by) >> 16 : 0; // also zeros between and behind
+      unsigned word = 4 * unit == Row::scales ? __float_as_uint(by) >> 16 : 0; // zeros between and behind, too
       UNROLL
       for (int j = 0; j < 4; ++j)
         if (4 * unit < model::head_dim) word |= Format::bits_of(room[4 * unit + j] / by) << 8 * j;

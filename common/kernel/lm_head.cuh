@@ -9,7 +9,7 @@ DEVICE float *partial(const Context &c, int block) { return c.scratch + scratch_
 template <class Self> DEVICE void store_best(const Context &c, Best best) {
   best = block_best(best, shared<Self>(c).best);
   if (threadIdx.x != 0) return;
-  shared<Self>(c).best[0] = best; // for a thread 0 that needs no other
+  shared<Self>(c).best[0] = best; // for variants in which thread 0 publishes it
   *partial(c, blockIdx.x) = best.value;
   partial(c, blockIdx.x)[1] = __uint_as_float(best.index);
 }

@@ -10,10 +10,10 @@
 template <int Slots> constexpr unsigned passed_tiles = PASSED_TILES / (2u * Slots) * (2u * Slots);
 constexpr unsigned passed_jobs = PASSED_TILES / 2u * 2u;
 
-constexpr int most_sums = 512 / block_warps; // products of a tile at most; a block finishes as many together
+constexpr int max_sums = 512 / block_warps; // products of a tile at most; a block finishes as many together
 
 // not executed: NVRTC selects the smaller number; where it leaves a branch, that goes one way
-DEVICE constexpr int fewer(int a, int b) { return a < b ? a : b; }
+DEVICE constexpr int min_of(int a, int b) { return a < b ? a : b; }
 
 // How a loader warp fills a slot. In bulk, one lane asks for each run of bytes, and the slot's barrier counts bytes.
 // Else all lanes copy 16 bytes at a time, and it counts each lane when the lane's copies have landed.

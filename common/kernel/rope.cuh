@@ -8,8 +8,8 @@ constexpr double two_pi = 6.283185307179586476925;
 // cos of all pairs, then sin.
 DEVICE float *rope(const Context &c) { return c.scratch + scratch_at::rope; }
 
-// The share of a pair's frequency that Llama 3's scaling leaves (common/model/rope.py): all of it for a pair that turns
-// often within the context of the training, 1 / factor for one that turns seldom.
+// Factor of a pair's frequency by Llama 3's scaling (common/model/rope.py): 1 for a pair that turns often within the
+// training context, 1 / rope_factor for one that turns seldom.
 DEVICE double kept_frequency(double frequency) {
   const double trained = model::rope_positions * frequency / two_pi; // turns in that context
   const double kept = (trained - model::rope_low) / (model::rope_high - model::rope_low);
@@ -35,7 +35,7 @@ template <class Out> DEVICE void rope_angles(int position, int first, Out out) {
   }
 }
 
-// A weight of a norm, from where all weights are or from a copy of it in shared memory.
+// Gain of a norm, in global memory or copied to shared memory.
 DEVICE float load_gain(const Weight *gain) { return load_weight(gain); }
 DEVICE float load_gain(const float *gain) { return *gain; }
 

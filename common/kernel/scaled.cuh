@@ -80,7 +80,7 @@ template <class Format, int Bytes> DEVICE float scale_of(const ScaledPacket<Form
   return Format::factor(packet.scale);
 }
 
-// As for bf16, in one product more: the sum of a packet by its scale.
+// As for bf16, with one multiplication more: the packet's sum times its scale.
 template <class Format, int Bytes>
 DEVICE float add_products(const ScaledPacket<Format, Bytes> &weights, const float *x, float sum) {
   float products = 0;
@@ -103,8 +103,8 @@ template <class Format, int K, int Group> struct ScaledRow {
   template <int Most> static constexpr int packet = widest(Most);
   template <int Most> static constexpr int width = 8 * packet<Most> / Format::bits;
 
-  // Byte of the word that has the scale of column i, and that word as in a ScaledPacket: without zero points it has the
-  // scales of two groups.
+  // Byte of the word with the scale of column i, and the word as a ScaledPacket has it: without zero points two groups
+  // share a word.
   static DEVICE int scale_at(int i) { return scales + (Format::zeros ? i / group * 4 : i / group / 2 * 4); }
   static DEVICE unsigned scale_in(unsigned word, int i) {
     return Format::zeros ? word : i / group % 2 == 0 ? word << 16 : word & 0xffff0000u;
@@ -137,7 +137,7 @@ struct SharedRow<Scaled<Bits, Group, Real, Zeros, Half>, K>
   DEVICE explicit SharedRow(const void *address) : address(static_cast<const unsigned char *>(address)) {}
 
   DEVICE unsigned scale(int i) const { return Base::scale_in(load_packet<4>(address + Base::scale_at(i)).word[0], i); }
-  // The same as a number.
+  // Scale of column i as a float.
   DEVICE float factor(int i) const { return Format::factor(scale(i)); }
   template <int Most, L1 = L1::allocate> DEVICE auto load(int i) const {
     constexpr int packed = Base::template packet<Most>;

@@ -140,8 +140,8 @@ template <int K, int Often, int Together> struct TensorInput {
       return multiply_add<lines, both>(term, weights);
     } else {
       static_assert(Row::group == K || Row::group % 32 == 0, "tensor cores need groups of a multiple of 32 columns");
-      constexpr bool whole = Row::group % line == 0 && columns % Row::group == 0 && wide == 1;    // in a warp
-      constexpr int step = Row::group == K ? lines : whole ? fewer(lines, Row::group / line) : 1; // lines of a scale
+      constexpr bool whole = Row::group % line == 0 && columns % Row::group == 0 && wide == 1;     // in a warp
+      constexpr int step = Row::group == K ? lines : whole ? min_of(lines, Row::group / line) : 1; // lines of a scale
       Products<both> all = {};
       UNROLL
       for (int i = 0; i < lines; i += step) {
@@ -178,7 +178,7 @@ template <int K, int Often, int Together> struct TensorInput {
     mine += __shfl_xor_sync(all_lanes, mine, 8);
     if (pieces == 4) mine += __shfl_xor_sync(all_lanes, mine, 16 + 1);
     const bool finished = pieces == 1 ? g < 2 : g == 0 && (pieces == 2 || q % 2 == 0);
-    const int own = !finished ? most_sums : pieces == 1 ? 2 * q + g : pieces == 2 ? q : q / 2;
+    const int own = !finished ? max_sums : pieces == 1 ? 2 * q + g : pieces == 2 ? q : q / 2;
     if (own < count) part[own] = mine; // equivalent: boundary moved: a value beyond the last sum is overwritten
   }
 };

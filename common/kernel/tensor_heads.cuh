@@ -1,33 +1,33 @@
 // Heads whose scores are made by tensor cores: queries as three bf16 terms, which together are exact, by eight keys.
 #pragma once
-#include "parts.cuh"
+#include "split_softmax.cuh"
 #include "terms.cuh"
 
 // Data exchanged by the threads of a block: terms of one query; by warp and head the weights of eight positions, and
 // the factor of the sums over earlier positions.
-struct HeadTerms {
+struct QueryTerms {
   static constexpr int lines = (model::head_dim + line - 1) / line, at_once = 8;
   alignas(16) bf16 term[3][lines * line];
   alignas(16) float weight[block_warps][head_group][at_once + 4];
 };
 
-// As Heads. The columns of a product are positions, and its rows are the terms of two heads.
-struct TensorHeads : Heads {
+// As Queries. The columns of a product are positions, and its rows are the terms of two heads.
+struct TensorQueries : Queries {
   // equivalent: 2 -> 1: no head is of a pair beyond the last
-  static constexpr int lines = HeadTerms::lines, at_once = HeadTerms::at_once, pairs = (head_group + 1) / 2;
+  static constexpr int lines = QueryTerms::lines, at_once = QueryTerms::at_once, pairs = (head_group + 1) / 2;
   static constexpr int each =
       at_once > Split::positions ? at_once / Split::positions : 1; // positions of a lane's values
 
-  HeadTerms &common;
+  QueryTerms &common;
   const int thread = thread_anew();        // this stage's own: takes no register in the others
   Packet<16> terms[pairs][2 * lines] = {}; // for this lane's head in each pair: one of the three, or none
-  Total seen[pairs];                       // that head's, by the warp; its sum by the lanes of each column
+  SoftmaxState seen[pairs];                // that head's, by the warp; its sum by the lanes of each column
 
-  DEVICE explicit TensorHeads(HeadTerms &common) : common(common) {}
+  DEVICE explicit TensorQueries(QueryTerms &common) : common(common) {}
   DEVICE int lane() const { return thread & 31; }
 
   // Called by all threads of the block, which have taken the query before when it returns.
-  DEVICE void ask(int h, const float *from) {
+  DEVICE void load_query(int h, const float *from) {
     for (int i = 4 * int(threadIdx.x); i < lines * line; i += 4 * block_threads) {
       float x[4] = {};
       UNROLL
@@ -46,10 +46,10 @@ struct TensorHeads : Heads {
   }
 
   // As there. A warp takes eight neighbouring positions; a lane has the scores of two, and the values of some others.
-  template <int N, int> DEVICE void see(const EntryUnit *key, const EntryUnit *value, int count) {
+  template <int N, int> DEVICE void attend_tile(const EntryUnit *key, const EntryUnit *value, int count) {
     ROLLED
-    for (int start = warp() % team_warps * at_once; start < count; start += team_warps * at_once) {
-      const auto position = [&](int i) { return fewer(start + i, count - 1); };
+    for (int start = warp() % group_warps * at_once; start < count; start += group_warps * at_once) {
+      const auto position = [&](int i) { return min_of(start + i, count - 1); };
       Packet<16> keys[2 * lines];
       const auto row = [&](int i) { return EntryRow{key + position(i) * entry_units}; };
       // equivalent: constant changed or arithmetic replaced: where rows are full lines, comparing is superfluous
@@ -116,6 +116,6 @@ struct TensorHeads : Heads {
       soft[h].max = own ? max : other_max;
       soft[h].sum = lane() < Split::group ? own ? sum : other_sum : 0; // the other lanes of an element add nothing
     }
-    return Heads::merged(h);
+    return Queries::merged(h);
   }
 };

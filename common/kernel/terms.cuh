@@ -10,7 +10,7 @@
 
 constexpr int line = 64; // elements of bf16 in 128 bytes: two halves, and eight packets of terms
 
-// Which packet of terms has element i: the fourth of a lane in one half of a line, and four of the other half.
+// Packet that holds element i: a lane's four words alternate between the halves of a 128-byte line.
 DEVICE constexpr int packet_of(int i) { return i / line * 8 + i % 32 / 4; }
 
 // Stores the terms of elements i to i + 3 in packet `packet`: the upper 8 bits of an element, the upper 8 of the rest,
@@ -30,12 +30,11 @@ DEVICE void store_terms(const float *x, int i, bf16 *terms, int apart, int packe
   }
 }
 
-// Where a lane begins to load a row for a column of a product, in bytes from the row's first line.
+// Byte of a row's first line at which a lane begins to load that row as a column of a product.
 DEVICE int begin_of_lane(int lane) { return lane / 4 % 2 * 64 + lane % 4 * 16; }
 
-// A lane's packets of a row of `Elements`, whose first lies at `from`: from byte `at` on in each of `Lines` lines,
-// `Wide` lines apart, and, if `Both`, then the same of the other half of each line. Those that do not exist are the
-// first.
+// A lane's packets of a row of `Elements` at `from`: the one at byte `at` of each of `Lines` lines, `Wide` lines apart,
+// and, if `Both` is 2, those of the other half of each line. A packet beyond the row is replaced by the first.
 template <int Elements, int Lines, int Wide, int Both>
 DEVICE void load_lines(const unsigned char *from, int at, bool exact, Packet<16> (&to)[Both * Lines]) {
   const unsigned char *const half[2] = {from + at, from + (at ^ 64)};

@@ -26,7 +26,7 @@ template <int Bytes> DEVICE float add_products(const Packet<Bytes> &weights, con
   return sum;
 }
 
-// Number j of a packet, and what all of them are multiplied by.
+// Number j of a packet before its scale, and that scale.
 template <int Bytes> DEVICE float number_of(const Packet<Bytes> &packet, int j) {
   return j % 2 == 0 ? bf16_low(packet.word[j / 2]) : bf16_high(packet.word[j / 2]);
 }
@@ -51,9 +51,9 @@ template <int K> struct SharedRow<Bf16, K> {
   template <int Most, L1 = L1::allocate> DEVICE Packet<Most> load(int i) const {
     return load_packet<Most>(static_cast<const unsigned char *>(address) + i * sizeof(bf16));
   }
-  // What the numbers of column i are multiplied by.
+  // Scale of column i.
   DEVICE float factor(int) const { return 1; }
-  // The packet with number `p` of those that are loaded by 16 bytes at most.
+  // Packet p of the row, where a packet is 16 bytes.
   DEVICE Packet<16> packet_at(int p) const {
     return load_packet<16>(static_cast<const unsigned char *>(address) + 16 * p);
   }
@@ -67,7 +67,7 @@ template <int K> struct SharedRow<Bf16, K> {
 template <int K> struct Row<Bf16, K> {
   using Shared = SharedRow<Bf16, K>;
   static constexpr int columns = K, bytes = K * int(sizeof(bf16));
-  // Bytes of the widest load, of at most so many, whose weights divide a number of columns: of any load.
+  // Bytes of the widest load, `most` at most, whose weights divide a number of columns: any load's do.
   static constexpr int widest(int most, int) { return most; }
   template <int Most> static constexpr int width = Most / 2;
   template <int Most> using Staged = SharedPacket<Most>;

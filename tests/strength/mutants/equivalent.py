@@ -18,7 +18,7 @@ NO_RESULT = (
     (r"variants/.*", r"in_l2|L1 load_l1 = |attention_blocks|tasks"),
     (r"common/kernel/barrier\.cuh", r"__nanosleep|spin_limit|polls|mine\[|\*mine|report|const unsigned arrived"),
     (
-        r"common/kernel/(mail|choice|parts|sums)\.cuh|variants/value_token\.cu",
+        r"common/kernel/(mail|choice|split_softmax|sums)\.cuh|variants/value_token\.cu",
         r"missing|incomplete|report|waited_for",
     ),
     (r"common/kernel/sums\.cuh", r"addend_limit|0x7fc00000u"),  # addends that no trial has: tests/ptx/test_sums.py
@@ -36,7 +36,7 @@ RULES = (
         "an array larger than needed; one that is smaller is overrun, which is found",
     ),
     (
-        r"constexpr int (most|at_once|padded|together|teams|most_sums) =",
+        r"constexpr int (most|at_once|padded|together|warp_groups|most_sums) =",
         r".*",
         "how many share something, or are done at once, decides the time; too many have no room, which is found",
     ),
@@ -102,7 +102,7 @@ def has_no_result(file: str, line: str) -> bool:
 
 
 def why_equivalent(file: str, number: int, line: str, operator: str, change: str) -> str:
-    """Reason why a change of a line is no fault; "" if none is known."""
+    """Reason why a change of a line is no fault; "" if none is cursor."""
     told = f"{operator}: {change}"
     for lines, changes, why in RULES:
         if re.search(lines, line) and re.fullmatch(changes, told):

@@ -44,7 +44,7 @@ STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "terms": (ROWS, SCORES),
     "asm": (*SHARED_BY, TOKEN, COUNTED, ROWS),
     **dict.fromkeys(("counted_sums", "sums"), (COUNTED,)),
-    "parts": (STREAM,),
+    "split_softmax": (STREAM,),
     "stream_kv": (STREAM, (*STREAM, "value_token")),  # of which a launch decodes one token, and several
     **dict.fromkeys(("verify", "drafts"), (VERIFY, VERIFY_COLUMNS)),
 }
@@ -102,7 +102,7 @@ def format_of(file: str, names: tuple[str, ...]) -> str:
     name = Path(file).stem
     if name in ("scaled", "entries") or (name, names) == ("asm", ROWS):
         return SCALED[names]
-    return OF_ENTRIES if name in ("attention", "parts", "tensor_heads") else "bf16"
+    return OF_ENTRIES if name in ("attention", "split_softmax", "tensor_heads") else "bf16"
 
 
 def mutants_of(file: str, text: str, operators: Sequence[Operator] = OPERATORS) -> Iterator[Mutant]:

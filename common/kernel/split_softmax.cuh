@@ -1,79 +1,80 @@
-// Split softmax: by tiles in a warp, by the warps of a block, and by several blocks, whose parts travel by value.
+// Softmax split over tiles of a warp, warps of a block, and several blocks (flash decoding), whose partials travel by
+// value.
 //
-// The parts of blocks have a double buffer, for even and for odd turns, as the mail has. Their number changes with the
-// position, so all words of the next turn are reset to `unwritten` in every step, whichever block wrote them: two steps
-// are ordered.
+// Partials of blocks have a double buffer, for even and for odd turns, as the mail has. Their number changes with the
+// position, so every step resets all words of the next turn to `unwritten`, whichever block wrote them: two steps are
+// ordered.
 #pragma once
 #include "attention.cuh"
 #include "mail.cuh"
 #include "ring.cuh"
 
 constexpr int head_group = model::heads / model::kv_heads; // query heads that share a KV head
-constexpr int part_size = model::head_dim + 4;             // values; a packet: maximum, sum
-constexpr int most_parts = scratch_at::parts_size / (model::layers * model::heads * part_size); // per head
+constexpr int partial_size = model::head_dim + 4;          // values; a packet: maximum, sum
+constexpr int max_splits = scratch_at::partials_size / (model::layers * model::heads * partial_size); // per head
 
-// The work of a block at one time: heads of one KV head, whose cache is copied once, and the positions from `begin` to
-// `end` - 1, all before the token's. The last part has the token itself, too.
-struct Share {
-  int head, heads, part, parts, begin, end;
+// Work of a block at one time: query heads of one KV head, whose cache is copied once, and positions `begin` to
+// `end` - 1, all before the token's. The last split of a head has the token itself, too.
+struct KvSplit {
+  int head, heads, index, splits, begin, end;
 };
 
-// The shares of all blocks. A part has at least `Chunk` positions and begins with a tile of `PerTile`, which are no
-// more; a block has one share where there are several parts, so that all parts of a head are made at the same time.
-template <int Chunk, int PerTile> struct SharesOf {
-  static DEVICE int parts(int position) {
-    // equivalent: boundary moved or bound off by one or ? -> && false ?: the number of parts decides the time
-    const int blocks = int(gridDim.x) / model::kv_heads, most = blocks < most_parts ? blocks : most_parts;
-    // equivalent: boundary moved or bound off by one or ? -> && false ?: the number of parts decides the time
+// The splits of all blocks. A split has at least `Chunk` positions and begins with a tile of `PerTile` positions, which
+// are no more. Where heads are split, a block has one split, so all partials of a head are made at the same time.
+template <int Chunk, int PerTile> struct KvSplits {
+  static DEVICE int splits(int position) {
+    // equivalent: boundary moved or bound off by one or ? -> && false ?: the number of splits decides the time
+    const int blocks = int(gridDim.x) / model::kv_heads, most = blocks < max_splits ? blocks : max_splits;
+    // equivalent: boundary moved or bound off by one or ? -> && false ?: the number of splits decides the time
     const int wanted = position / Chunk < most ? position / Chunk : most;
-    // not executed: a model of one position, which has a text of its own, has no second part
+    // not executed: a model of one position, which has a text of its own, has no second split
     return wanted < 1 ? 1 : wanted;
   }
-  // Heads of a share: one, unless there are parts, or fewer blocks than heads.
-  static DEVICE int together(int position) {
-    // equivalent: operands swapped or boundary moved or model::heads -> model::kv_heads: one part takes any heads
-    return parts(position) > 1 || int(gridDim.x) < model::heads ? head_group : 1;
+  // Query heads of a split: one, unless heads are split or there are fewer blocks than heads.
+  static DEVICE int heads_per_split(int position) {
+    // equivalent: operands swapped or boundary moved or model::heads -> model::kv_heads: one split takes any heads
+    return splits(position) > 1 || int(gridDim.x) < model::heads ? head_group : 1;
   }
-  static DEVICE int count(int position) { return model::heads / together(position) * parts(position); }
-  static DEVICE Share at(int position, int number) {
-    const int heads = together(position), all = parts(position), part = number % all;
+  static DEVICE int count(int position) { return model::heads / heads_per_split(position) * splits(position); }
+  static DEVICE KvSplit at(int position, int number) {
+    const int heads = heads_per_split(position), all = splits(position), index = number % all;
     // equivalent: 1 -> 0 or - -> +: a tile beyond the last is cut off at the position
-    const int tiles = (position + PerTile - 1) / PerTile, end = tiles * (part + 1) / all * PerTile;
-    return {number / all * heads, heads, part, all, tiles * part / all * PerTile, end < position ? end : position};
+    const int tiles = (position + PerTile - 1) / PerTile, end = tiles * (index + 1) / all * PerTile;
+    return {number / all * heads, heads, index, all, tiles * index / all * PerTile, end < position ? end : position};
   }
 };
 
-// Elements of a packet of a head in shared memory, whatever the width by which the stack loads the cache. In any format
-// as many: a lane holds as much of all heads.
+// Elements of a head in a packet of shared memory, whatever the width by which the stack loads the cache; the same in
+// every format, so a lane holds as many of each head.
 constexpr int packet_elements = 8;
 
-// A tile of the cache is read by one of two teams of warps, in turn: so a lane has several positions at once.
-constexpr int teams = block_warps % 2 == 0 ? 2 : 1, team_warps = block_warps / teams;
+// A tile of the cache is read by one of two groups of warps, in turn: so a lane has several positions at once.
+constexpr int warp_groups = block_warps % 2 == 0 ? 2 : 1, group_warps = block_warps / warp_groups;
 
 // The softmax of one lane, as Softmax, but with powers of two, for which a GPU has an instruction. The maximum begins
 // at the lowest number, so the factor for what has seen no position is 0, or multiplies zeros.
-struct Total {
+struct SoftmaxState {
   float max = -3.40282347e38f, sum = 0;
 };
-template <int N> struct Part : Total {
+template <int N> struct SoftmaxPartial : SoftmaxState {
   float value[N] = {};
 };
 DEVICE float rescale(float from, float to) { return exp2f(from - to); }
 
-// A lane's elements of the heads of a share: their queries, and their softmax over what the lane has seen.
-struct Heads {
+// A lane's elements of the query heads of a split, and its softmax over the positions that it has attended to.
+struct Queries {
   using Split = HeadLanes<packet_elements>;
   static constexpr int width = Split::width, elements = Split::per_lane * width;
   float query[head_group][elements] = {};
-  Part<elements> soft[head_group];
+  SoftmaxPartial<elements> soft[head_group];
 
-  Heads() = default;
-  DEVICE explicit Heads(const Context &) {}
+  Queries() = default;
+  DEVICE explicit Queries(const Context &) {}
 
   static DEVICE float scale() { return 1.44269504f / sqrtf(float(model::head_dim)); } // log2(e): as exp2 of it is exp
 
-  // Takes the query of head h out of shared memory.
-  DEVICE void ask(int h, const float *from) {
+  // Loads the query of head h from shared memory.
+  DEVICE void load_query(int h, const float *from) {
     UNROLL
     for (int p = 0; p < Split::per_lane; ++p) {
       const int packet = lane() % Split::group + p * Split::group;
@@ -88,18 +89,18 @@ struct Heads {
     }
   }
 
-  // Attends to `count` neighbouring positions, some in each warp of a team, with the first `N` heads. A key
+  // Attends to `count` neighbouring positions, some in each warp of a group, with the first `N` heads. A key
   // and a value are loaded once for all heads, and what was seen before is kept. The softmax is rescaled once for
   // `AtOnce` positions of a lane; a position beyond the last is the last one again, of no weight.
-  template <int N, int AtOnce> DEVICE void see(const EntryUnit *key, const EntryUnit *value, int count) {
-    constexpr int apart = team_warps * Split::positions;
+  template <int N, int AtOnce> DEVICE void attend_tile(const EntryUnit *key, const EntryUnit *value, int count) {
+    constexpr int apart = group_warps * Split::positions;
     ROLLED
-    for (int start = warp() % team_warps * Split::positions; start < count; start += AtOnce * apart) {
+    for (int start = warp() % group_warps * Split::positions; start < count; start += AtOnce * apart) {
       float weight[N][AtOnce] = {}, scales[AtOnce];
       UNROLL
       for (float &scale : scales) scale = 1;
       const auto position = [&](int u) { return start + u * apart + lane() / Split::group; };
-      const auto at = [&](int u) { return fewer(position(u), count - 1); };
+      const auto at = [&](int u) { return min_of(position(u), count - 1); };
       UNROLL
       for (int i = 0; i < AtOnce * Split::per_lane; ++i) {
         const int u = i / Split::per_lane, p = i % Split::per_lane;
@@ -187,8 +188,8 @@ struct Heads {
 
 // Merges the warps of a block. `out(i, max, sum, value)` as in attend_block. Called by all threads of the block.
 // `parts` is in use until the block's next barrier.
-template <int N, class Out> DEVICE void merge_warps(const Part<N> &soft, SoftmaxParts &parts, Out out) {
-  using Split = Heads::Split;
+template <int N, class Out> DEVICE void merge_warps(const SoftmaxPartial<N> &soft, SoftmaxPartials &parts, Out out) {
+  using Split = Queries::Split;
   if (lane() == 0) { // equivalent: branch forced: every lane has the warp's maximum and sum, and stores the same values
     parts.max[warp()] = soft.max;
     parts.sum[warp()] = soft.sum;
@@ -225,24 +226,24 @@ template <int N, class Out> DEVICE void merge_warps(const Part<N> &soft, Softmax
   }
 }
 
-// Part `p` of a head: the place of its first word.
-DEVICE float *part(const Context &c, unsigned turn, int layer, int head, int p) {
+// First word of the partial of split `p` of a head.
+DEVICE float *partial_at(const Context &c, unsigned turn, int layer, int head, int p) {
   const size_t heads = (turn % 2 * model::layers + layer) * model::heads + head;
-  return c.scratch + scratch_at::parts + (heads * most_parts + p) * part_size;
+  return c.scratch + scratch_at::partials + (heads * max_splits + p) * partial_size;
 }
 
-// Makes all parts of a layer unwritten for the next turn: a share of them in each block. Called by all threads.
-DEVICE void clear_parts(const Context &c, int layer) {
-  float *first = part(c, c.turn + 1, layer, 0, 0);
-  for (int i = int(blockIdx.x) * block_threads + int(threadIdx.x); i < model::heads * most_parts * part_size;
+// Resets all partials of a layer for the next turn, some in each block. Called by all threads.
+DEVICE void reset_partials(const Context &c, int layer) {
+  float *first = partial_at(c, c.turn + 1, layer, 0, 0);
+  for (int i = int(blockIdx.x) * block_threads + int(threadIdx.x); i < model::heads * max_splits * partial_size;
        i += int(gridDim.x) * block_threads)
     store_relaxed(first + i, unwritten);
 }
 
-// Publishes element i of a part, and with the first one maximum and sum. A value that looks unwritten becomes another
-// NaN.
-DEVICE void send_part(const Context &c, int layer, int head, int p, int i, float max, float sum, float value) {
-  float *to = part(c, c.turn, layer, head, p);
+// Publishes element i of a partial, and with element 0 its maximum and sum. A value that looks unwritten becomes
+// another NaN.
+DEVICE void send_partial(const Context &c, int layer, int head, int p, int i, float max, float sum, float value) {
+  float *to = partial_at(c, c.turn, layer, head, p);
   const auto send = [=](int word, float x) {
     store_relaxed(to + word, __float_as_uint(x) == unwritten ? unwritten >> 1 : __float_as_uint(x));
   };
@@ -252,18 +253,18 @@ DEVICE void send_part(const Context &c, int layer, int head, int p, int i, float
   send(model::head_dim + 1, sum);
 }
 
-// Merges the parts of some packets of a share's heads, a lane for each part; the blocks of the other parts merge the
-// others. `out(i, value)` receives element i, counted through these heads. Called by all threads of a block, after it
-// has sent its own part; it does not synchronize them.
-template <class Out> DEVICE void merge_parts(const Context &c, int layer, const Share &share, Out out) {
-  constexpr int packets = model::head_dim / 4, all_packets = head_group * packets, at_once = 32 / most_parts;
-  const int begin = all_packets * share.part / share.parts, end = all_packets * (share.part + 1) / share.parts;
+// Merges the partials of some packets of a split's heads, a lane for each partial; the blocks of the other splits merge
+// the other packets. `out(i, value)` receives element i, counted through these heads. Called by all threads of a block
+// after it has sent its own partial; it does not synchronize them.
+template <class Out> DEVICE void merge_splits(const Context &c, int layer, const KvSplit &split, Out out) {
+  constexpr int packets = model::head_dim / 4, all_packets = head_group * packets, at_once = 32 / max_splits;
+  const int begin = all_packets * split.index / split.splits, end = all_packets * (split.index + 1) / split.splits;
   for (int start = begin + warp() * at_once; start < end; start += block_warps * at_once) {
-    const int packet = start + lane() / most_parts, p = lane() % most_parts;
+    const int packet = start + lane() / max_splits, p = lane() % max_splits;
     Packet<16> values = {}, scale = {};
     float max = negative_infinity();
-    if (packet < end && p < share.parts) {
-      const float *from = part(c, c.turn, layer, share.head + packet / packets, p);
+    if (packet < end && p < split.splits) {
+      const float *from = partial_at(c, c.turn, layer, split.head + packet / packets, p);
       const auto arrived = [&] {
         values = load_relaxed(from + packet % packets * 4);
         scale = load_relaxed(from + model::head_dim);
@@ -277,12 +278,12 @@ template <class Out> DEVICE void merge_parts(const Context &c, int layer, const 
     }
     float all = max;
     UNROLL
-    for (int mask = most_parts / 2; mask > 0; mask /= 2) all = fmaxf(all, __shfl_xor_sync(all_lanes, all, mask));
+    for (int mask = max_splits / 2; mask > 0; mask /= 2) all = fmaxf(all, __shfl_xor_sync(all_lanes, all, mask));
     const float keep = rescale(max, all);
-    const float sum = warp_sum<most_parts>(__uint_as_float(scale.word[1]) * keep);
+    const float sum = warp_sum<max_splits>(__uint_as_float(scale.word[1]) * keep);
     UNROLL
     for (int j = 0; j < 4; ++j) {
-      const float value = warp_sum<most_parts>(__uint_as_float(values.word[j]) * keep);
+      const float value = warp_sum<max_splits>(__uint_as_float(values.word[j]) * keep);
       // equivalent: equality inverted or constant changed: every lane of a packet has and stores the same sums
       if (packet < end && p == 0) out(packet * 4 + j, __fdividef(value, sum));
     }
