@@ -48,6 +48,7 @@ LEFT = {
     r"^\. ": "a shell's own",
     r"^pip ": "a network",
     r"^curl ": "a running server: tests/test_serve.py",
+    r"^python -m experiments -m hydra/launcher=": "a cluster: tests/cpu/test_launchers.py",
     r"^python -m experiments\.ptx FILE": "a file of the reader's: docs/ptx.md has one",
     r"^\S+ -m pytest\b": "the tests themselves",
 }

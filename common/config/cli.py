@@ -109,7 +109,7 @@ def _multirun(task: Task, config_name: str, arguments: list[str], root: Path, de
     finally:
         sys.argv = before
     if not codes and set(arguments) & set(MULTIRUN):  # an empty sweep, or a launcher with processes of its own
-        print("note: no job ran in this process; --help lists the choices", file=sys.stderr)
+        print("note: no job ran in this process; python -m experiments.show lists their records, --help the choices", file=sys.stderr)
     return max(codes, default=0)
 
 
