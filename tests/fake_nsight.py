@@ -22,7 +22,7 @@ OPTIONS = {
     "ncu": "cache-control clock-control csv export force-overwrite import import-source kernel-id kernel-name "
     "launch-count launch-skip metrics nvtx page print-details profile-from-start replay-mode section source-folders",
 }
-FLAGS = ("csv", "force-overwrite", "nvtx")  # of ncu: they take no value
+FLAGS = ("csv", "force-overwrite", "nvtx")  # ncu's, without a value
 
 
 class Refused(Exception):

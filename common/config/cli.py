@@ -56,7 +56,7 @@ def guarded(work: Callable[[], int], debug: bool = False) -> int:
             return code
     except LabError as error:
         return _print_error(error, debug)
-    except BrokenPipeError:  # of `| head`; what Python flushes at its end must not fail again
+    except BrokenPipeError:  # as with `| head`; what Python flushes at its end must not fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except KeyboardInterrupt:
@@ -109,7 +109,10 @@ def _multirun(task: Task, config_name: str, arguments: list[str], root: Path, de
     finally:
         sys.argv = before
     if not codes and set(arguments) & set(MULTIRUN):  # an empty sweep, or a launcher with processes of its own
-        print("note: no job ran in this process; python -m experiments.show lists their records, --help the choices", file=sys.stderr)
+        print(
+            "note: no job ran in this process; python -m experiments.show lists their records, --help the choices",
+            file=sys.stderr,
+        )
     return max(codes, default=0)
 
 
@@ -136,7 +139,7 @@ def _composed(config_name: str, arguments: list[str], root: Path) -> tuple[DictC
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(root / "conf")):
             config = compose(config_name, arguments, return_hydra_config=True)
-    except ValueError as error:  # of Hydra, such as for a null in place of a name
+    except ValueError as error:  # Hydra raises it, such as for a null in place of a name
         raise explain(error, config_name, arguments, root) from error
     finally:
         GlobalHydra.instance().hydra = before

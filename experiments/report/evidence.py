@@ -18,8 +18,8 @@ from experiments.run.counting import KIND
 from experiments.tables.row import totals as summed
 
 Record = Mapping[str, Any]
-Pair = tuple[Record | None, Record | None]  # of a stack and of its parent
-THREADS = 256  # of a block, unless a run says otherwise
+Pair = tuple[Record | None, Record | None]  # a stack and its parent
+THREADS = 256  # in a block, unless a run says otherwise
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class Measured:
 
     place: Place | None
     rows: Mapping[str, Timed | None]
-    tokens: int  # of a generation
+    tokens: int  # in the timed generation
 
 
 def steps(evidence: Evidence) -> dict[str, tuple[str, ...]]:

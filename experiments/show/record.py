@@ -38,7 +38,7 @@ def show_record(row: Record, source: str, command: str) -> None:
     for name, value in fields.items():
         if isinstance(value, Mapping):
             _print(name, value.items())
-    if stages := row.get("stages"):  # of a timeline
+    if stages := row.get("stages"):  # a timeline has them
         print("\nstages", aligned([[*stages[0]], *([*map(cell, each.values())] for each in stages)], "  "), sep="\n")
     if row.get("report"):
         print("\nreport", *row["report"].splitlines(), sep="\n  ")

@@ -118,7 +118,7 @@ class Sequence:
         self.seen |= {"full"} if len(self.held) == engine.positions + 1 else set()
 
 
-@pytest.mark.parametrize("tokens", sampled([None, 2, 3, 5], 2))  # of a step: at least one with drafts
+@pytest.mark.parametrize("tokens", sampled([None, 2, 3, 5], 2))  # in a step: at least one case has drafts
 def test_an_answer_is_that_of_a_fresh_engine_whatever_came_before(setup, seed, tokens, monkeypatch):
     """By a clock that makes bursts of any length."""
     draw, now = random.Random(seed), [0.0]

@@ -45,7 +45,7 @@ STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "asm": (*SHARED_BY, TOKEN, COUNTED, ROWS),
     **dict.fromkeys(("counted_sums", "sums"), (COUNTED,)),
     "split_softmax": (STREAM,),
-    "stream_kv": (STREAM, (*STREAM, "value_token")),  # of which a launch decodes one token, and several
+    "stream_kv": (STREAM, (*STREAM, "value_token")),  # a launch decodes one token, and several
     **dict.fromkeys(("verify", "drafts"), (VERIFY, VERIFY_COLUMNS)),
 }
 # Formats of these stacks, where a file is in no kernel of bf16; another format in each.
@@ -63,7 +63,7 @@ SCALED = {
     (*ROWS, "multi_step"): "int8:32:zeros/int8:32:zeros",
     SCORES: "bf16/bf16/int8",
 }
-OF_ENTRIES = "bf16/bf16/int8"  # of what reads entries of the cache in any format: a scale of bf16 is 1
+OF_ENTRIES = "bf16/bf16/int8"  # for what reads entries of the cache in any format: a scale of bf16 is 1
 
 
 def equivalent(mutant: Mutant) -> str:
@@ -110,7 +110,7 @@ def mutants_of(file: str, text: str, operators: Sequence[Operator] = OPERATORS) 
     visible, seen = code(text), {text}
     for operator in operators:
         for start, end, new in operator.edits(visible):
-            if "\0" in new:  # of what is hidden, such as the operands of asm
+            if "\0" in new:  # hidden text, such as the operands of asm
                 continue
             mutated = text[:start] + new + text[end:]
             if mutated not in seen:

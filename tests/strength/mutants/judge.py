@@ -31,7 +31,7 @@ from tests.strength.mutants.mutation import Mutant, edited, stack_of
 
 ARCH = 90
 TIMEOUT = 30.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
-LONGEST_S = 900.0  # of one mutant, which takes seconds: a kernel that overwrites the runtime's memory may never end
+LONGEST_S = 900.0  # for one mutant, which takes seconds: a kernel that overwrites the runtime's memory may never end
 NOT_COMPILED, SAME_CODE, SURVIVED = "not compiled", "same code", "survived"
 PLAIN, FULL, RACE = "plain", "full", "race"  # found by a plain validation, by a full one, by the race detector
 FOUND = (PLAIN, FULL, RACE)

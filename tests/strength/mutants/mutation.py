@@ -18,7 +18,7 @@ from common.stacks.catalog import BASELINE, read_catalog
 from common.stacks.stack import Stack, choose_stacks
 
 FOLDER = Path(__file__).resolve().parent / "faults"
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # of PyYAML with libyaml: in a tenth of the time
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # PyYAML with libyaml takes a tenth of the time
 EXPECTATIONS = ("killed", "race", "equivalent")
 # Sizes that are no power of two, rows longer than one load of a warp, more query heads per KV head than KV heads,
 # another theta, and an untied LM head.

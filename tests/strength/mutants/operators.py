@@ -23,7 +23,7 @@ _HIDDEN = re.compile(
     | static_assert\([^;]*; | template\ <[^{;]*?>(?=\ (?:static|struct|DEVICE)|\n) | \b(?:UNROLL|ROLLED)\b""",
     re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
-_HEADS = re.compile(rf"(?:[\s\0]+|else\b|(?:if|for)(?: constexpr)? \({_NEST}\))*")  # of a statement
+_HEADS = re.compile(rf"(?:[\s\0]+|else\b|(?:if|for)(?: constexpr)? \({_NEST}\))*")  # before a statement
 _DECLARED = re.compile(
     r"""$ | (?:static|constexpr|const|using|typename|struct|enum|alignas|return\ .)
     | [\w:]+(?:<.*>)?\ [*&]?\w+(?:$|[\[{(,]|\ =)""",

@@ -20,7 +20,7 @@ from common.validate.prove import prove
 from common.validate.trials import GIVEN, TRIALS, Trial
 from tests.composed import without_bit_equal
 
-WARPS = (1, 2, 3, 4, 8)  # of a block
+WARPS = (1, 2, 3, 4, 8)  # in a block
 TRAITS = ("tiny", "llama_tiny", "qwen2_tiny")  # models that have those of every family
 # A variant's own condition, such as an even number of slots: these knobs do not belong together.
 REFUSED = re.compile(r"variants/\S+ error: static assertion failed")

@@ -107,7 +107,7 @@ struct Lop3 { // imm: the table of the function
   }
 };
 
-void funnels(Rare rare) { // of the 64 bits b:a
+void funnels(Rare rare) { // shifts of the 64 bits b:a
   using U = uint32_t;
   put(rare, "shf.l.wrap.b32", [](U a, U b, U c) { return U((uint64_t(b) << 32 | a) << (c & 31) >> 32); });
   put(rare, "shf.r.wrap.b32", [](U a, U b, U c) { return U((uint64_t(b) << 32 | a) >> (c & 31)); });
