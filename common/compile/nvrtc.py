@@ -119,7 +119,7 @@ def _nvrtc() -> Any:
 def built(request: Request) -> tuple[bytes, ...]:
     """Outputs of NVRTC for a text, by another process. Raises CompileError with the log, `cause` its first error."""
     _nvrtc()
-    version()  # compiles, which loads all libraries: that process needs their paths
+    version()  # it compiles a text, so all libraries are loaded, whose paths that process needs
     outputs, log = compiled(request)
     if outputs is not None:
         return outputs

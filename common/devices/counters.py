@@ -12,7 +12,7 @@ WIDTHS = (2, 4, 8, 16)  # bytes of one load
 DATA = ("weights", "kv", "activations", "shared")  # three kinds of global memory, and shared memory
 FIELDS = (
     "grid_barriers",  # per grid, as the next two
-    "counters",  # whose last arrival goes on alone
+    "counters",  # the last block to arrive at one goes on alone
     "by_value",  # exchanges without either: readers poll the values
     "block_barriers",  # summed over blocks
     "shuffles",  # summed over warps

@@ -44,7 +44,7 @@ class GuardedBuffer:
         self._protect(GUARD_BYTES + self._pages, GUARD_BYTES, NO_ACCESS)
 
     def freeze(self) -> None:
-        """Make the tensor read-only: any write is a fault, of a kernel as of Python."""
+        """Make the tensor read-only: any write to it is a fault, in a kernel and in Python."""
         self._protect(GUARD_BYTES, self._pages, mmap.PROT_READ)
 
     def intact(self) -> bool:

@@ -67,7 +67,7 @@ def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantiza
 
 
 def _lacking(checkpoint: Checkpoint, tensor: str, name: str) -> LabError:
-    """The error for a tensor that is not there. name: of the weight that it is, or a part of it."""
+    """The error for a missing tensor. name: the weight that it holds, in whole or in part."""
     others = sorted(each for each in checkpoint.tensors if each.startswith(name.removesuffix("weight")))
     has = f" and has {others[0]}" if others else ""
     of_head = "; or set tie_word_embeddings if the head is the embedding" if name == HEAD else ""

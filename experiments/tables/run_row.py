@@ -48,7 +48,7 @@ class Row:
     generation: TimedRow | None = None  # many tokens from position 0 on
     record: str | None = None  # id in the store
     async_copy_bytes: int | None = None  # weights a token by cp.async
-    prefetched_bytes: int | None = None  # weights a token that are requested ahead of their load
+    prefetched_bytes: int | None = None  # a token: weights requested ahead of their load
     label: str = ""  # `variant` with its knobs, and other variants' knobs that are not at their defaults
     parent: tuple[str, ...] = ()  # variants of the stack that it is compared with
     knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # {variant: {knob: value}}, all of them

@@ -139,7 +139,7 @@ class TritonStep:
     def _rows(
         self, kernel: Any, given: tuple[Tensor, ...], count: int, columns: int, rows: int, **more: float
     ) -> Launch:
-        """A launch with a program for `rows` rows of matrices of [count, columns]."""
+        """A launch over matrices of [count, columns], with one program for every `rows` rows."""
         sizes = {"COUNT": count, "COLUMNS": columns, "ROWS": rows, "BLOCK": self._block(columns)}
         return Launch(kernel, -(-count // rows), given, sizes | more)
 

@@ -12,7 +12,7 @@
 // Two registers are the same memory or disjoint, so lanes may be computed at once.
 #define LANES _Pragma("GCC ivdep") for (int i = 0; i < ptx::warp_size; ++i)
 #define NEXT return in[1].run[M](w, in + 1)
-// The same, in one function for all live lanes and for some: rare operations are compiled once.
+// As NEXT, for a rare operation, which is compiled once for all live lanes and for some of them.
 #define GO_ON return in[1].run[w.mask != w.live](w, in + 1)
 
 namespace ptx {
