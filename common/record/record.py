@@ -17,7 +17,9 @@ from common.record.measurement import Measurement
 from common.validate.verdict import PASSED, Verdict
 
 JSON = Mapping[str, Any]
-LATER = {each.name: each.default for each in fields(Model) if each.default is not MISSING}  # fields that older rows lack
+LATER = {
+    each.name: each.default for each in fields(Model) if each.default is not MISSING
+}  # fields that older rows lack
 
 
 def model_fields(row: JSON) -> JSON:

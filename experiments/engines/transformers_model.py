@@ -72,7 +72,7 @@ def rope_parameters(model: Model) -> dict[str, Any]:
 
 
 def rounding(config: Any, form: Format = PLAIN, positions: int | None = None) -> Any:
-    """A cache of transformers that rounds its entries to `form`. positions: its size, if it is static; None: it grows."""
+    """A cache of transformers that rounds its entries to `form`. positions: its size if static; None: it grows."""
     from transformers import DynamicCache, StaticCache
 
     cache: Any = StaticCache(config, positions) if positions else DynamicCache(config=config)

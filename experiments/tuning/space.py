@@ -72,7 +72,7 @@ class Space:
         return tuple(one for one in found if len(one.values) > 1)
 
     def candidate(self, point: Point) -> Candidate:
-        """The candidate of a point. A variant that an earlier one excludes, or whose requirement is missing, is left out."""
+        """The candidate of a point, without variants that an earlier one excludes or whose requirement is missing."""
         chosen: list[str] = []
         for name in self.variants:
             wanted = self.fixed or point[name]
