@@ -37,13 +37,13 @@ def test_every_marker_in_the_documents_is_known_and_closed():
 
 def test_the_newest_counts_are_used_and_compared_with_the_parents():
     row = shown("redundant_rmsnorm", *UNTIMED)
-    assert row["grid barriers"] == "6 (-4)"
+    assert row["exchanges"] == "6 (-4) barriers"
     assert row["time against parent"] == OPEN
 
 
 def test_counts_of_other_knobs_or_another_grid_are_not_compared():
     other = run("redundant_rmsnorm", ["redundant_rmsnorm"], 6, when=2, blocks=82)
-    assert shown("redundant_rmsnorm", UNTIMED[0], other)["grid barriers"] == "6"
+    assert shown("redundant_rmsnorm", UNTIMED[0], other)["exchanges"] == "6 barriers"
     knobbed = run("vec128", ["vec128"], 6, knobs={"vec128": {"l1": "no_allocate"}})
     assert len(gallery(evidence(UNTIMED[0], knobbed)).rows) == 1
 

@@ -32,4 +32,4 @@ def test_only_a_timeline_in_ns_is_recorded(device, cpu_cache, tmp_path, monkeypa
         assert show.main([record.id, f"results={results}"]) == 0
         shown = capfd.readouterr().out
         assert shown.startswith(f"baseline  (timeline {record.id}, ")
-        assert shown.partition("\nStages\n")[2].split()[:3] == ["stage", "work_ns", "wait_ns"]
+        assert shown.partition("\nstages\n")[2].split()[:3] == ["stage", "work_ns", "wait_ns"]

@@ -28,7 +28,7 @@ def virtual_seconds(folder: Path, model: Model) -> Callable[[Candidate], float]:
     def seconds(candidate: Candidate) -> float:
         names = list(candidate.variants) or ["baseline"]
         values = {knob: value for knob, value in candidate.values.items() if knob not in UNCOUNTED}
-        (stack,) = choose_stacks(read_catalog(), "", names, values, THREADS, None)
+        (stack,) = choose_stacks(read_catalog(), "", names, values, THREADS)
         return decoded(counting.count(counting.source(stack.variants, stack.knobs), BLOCKS).total, BLOCKS)
 
     return seconds

@@ -38,7 +38,7 @@ KEPT = 32  # steps in memory: all of one validation, for a few groups of kernels
 # Sources that draw and compute a step: formats, RoPE and places are the model's.
 SOURCES = (
     "common/model/*.py",
-    *(f"common/validate/{name}.py" for name in ("tolerances", "reference", "scenarios", "values")),
+    *(f"common/validate/{name}.py" for name in ("tolerances", "reference", "scenarios", "values", "verdict")),
 )
 
 

@@ -11,7 +11,7 @@ EXACT = 10_000  # counts below it are shown to the last one
 
 
 def gallery(evidence: Evidence) -> Table:
-    """Six narrow columns for a page that a phone shows: the idea of each recorded variant, and its changes.
+    """Five narrow columns for a page that a phone shows: the idea of each recorded variant, and its changes.
 
     A variant without records is left out, so that two new files leave the committed page as it is.
     """
@@ -27,8 +27,7 @@ def gallery(evidence: Evidence) -> Table:
             {
                 "variant": Cell(name, link=f"../{file}"),  # from docs/
                 "idea": min((idea.partition(mark)[0] for mark in ":;"), key=len),  # after these come details
-                "grid barriers": change("grid_barriers", sums, before),
-                "by value": change("by_value", sums, before),
+                "exchanges": ", ".join(exchanges(sums, before)),
                 "loads": change("load_instructions", sums, before),
                 "time against parent": times or OPEN,
             }
@@ -50,6 +49,12 @@ def effect(row: Record) -> str:
         verdict = f": {found['verdict']}" if found["verdict"] else ""
         parts.append(f"{1e6 * found['seconds']['median']:.1f} us at {found['position']}{verdict}{spread}")
     return f"{row['device'].get('gpu', 'GPU')}, {row['model']['name']}: {', '.join(parts) or IMPLAUSIBLE}"
+
+
+def exchanges(after: Mapping[str, int], before: Mapping[str, int]) -> list[str]:
+    """`3 (-140) barriers`, and `140 (+140) by value` where values are exchanged."""
+    barriers, by_value = (change(key, after, before) for key in ("grid_barriers", "by_value"))
+    return [f"{barriers} barriers", *([f"{by_value} by value"] if after.get("by_value") else [])]
 
 
 def change(key: str, after: Mapping[str, int], before: Mapping[str, int]) -> str:

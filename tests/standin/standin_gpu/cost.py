@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from common.devices.ptx.counted import COPY, class_of, counted
+from common.devices.ptx.counted import COPY, class_of, counted, stage_of
 from common.devices.ptx.program import PtxKernel
 
 CALL, LAUNCH_CALL = 1e-6, 7e-6  # on the host, for any call and for a launch from Python
@@ -43,10 +43,12 @@ def find_prices(
     """
     new = np.argwhere((executed > 0) & np.isnan(prices)).tolist()
     rows, unit = kernel.rows() if new else [], 32 * blocks * threads  # whole warps, blocks and grids
+    waits = {stage_of(row) for row in rows if row.opcode.startswith("ld.acquire")}
     for at, column in new:
         prices[at, column] = 0
         if class_of(rows[at].opcode) in PAID:
             one = np.zeros((1, executed.shape[1]), np.uint64)
             one[0, column] = unit
             counts = sum(counted([rows[at]], one, buffers, blocks, threads).values(), Counter())
+            counts["grid_barriers"] = counts["arrivals"] * (stage_of(rows[at]) in waits)
             prices[at, column] = (decoded(counts.__getitem__, blocks) - LAUNCH) / unit
