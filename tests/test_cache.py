@@ -106,7 +106,7 @@ def test_only_files_of_the_cache_are_removed(tmp_path):
     assert keep(tmp_path, 4, age=9).exists()
 
 
-@pytest.mark.parametrize("suffix", [".o", ".so", ".cubin.1-1.part"])
+@pytest.mark.parametrize("suffix", [".so", ".cubin.1-1.part"])
 def test_a_kernel_or_a_part_that_may_be_in_use_stays(tmp_path, suffix):
     young, old = keep(tmp_path, 1, suffix, age=HOUR - 60), keep(tmp_path, 2, suffix, age=HOUR + 60)
     keep_below(tmp_path, 10)

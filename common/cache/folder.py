@@ -15,9 +15,7 @@ NAME = "megakernel-lab"
 KINDS = {
     ".bf16": "weights",
     ".sha256": "hashes",
-    ".o": "kernels",
     ".so": "kernels",
-    ".exe": "kernels",  # a tool of `make soak`
     ".cubin": "cubins",
     ".ptx": "ptx",
     ".rows": "decoded kernels",
