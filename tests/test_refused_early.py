@@ -13,6 +13,7 @@ from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import LARGEST
 from common.model.weights import load
+from common.record.store import Store
 from experiments import generate
 from experiments.experiment import Experiment
 from experiments.suite import ablation
@@ -45,6 +46,14 @@ def test_memory_is_that_of_all_buffers(tiny, monkeypatch):
                 layout.check_memory()
         else:
             layout.check_memory()
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null", "/dev"])
+def test_what_is_no_regular_file_holds_no_records(device):
+    for use in (Store(device).check, Store(device).records, lambda: Store(device).append({})):
+        with pytest.raises(LabError, match=f"{device} is no regular file, and rows must be read again; choose another"):
+            use()
 
 
 RUNS = ("timing=full", "archs=[sm_80]", "budget_s=5", "row_s=5", "timeout_s=9")

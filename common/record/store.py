@@ -102,6 +102,7 @@ class Store:
 
     def _lines(self) -> list[bytes]:
         try:
+            self._check_kind()
             with open(self.path, "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH)
                 return file.read().split(b"\n")
@@ -114,6 +115,7 @@ class Store:
     def _open(self) -> Iterator[int]:
         """Context with the file descriptor of the file, opened for appending and locked until the end."""
         try:
+            self._check_kind()
             self.path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         except OSError as error:
@@ -123,6 +125,11 @@ class Store:
             yield file
         finally:
             os.close(file)
+
+    def _check_kind(self) -> None:
+        """Raise LabError unless rows can be read again: a pipe waits, and /dev/zero never ends."""
+        if self.path.exists() and not self.path.is_file():
+            raise LabError(f"{self.path} is no regular file, and rows must be read again", OTHER_FILE)
 
     def _unwritable(self, error: OSError) -> LabError:
         return LabError(f"{self.path} cannot be written: {error.strerror}", OTHER_FILE)
