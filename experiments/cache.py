@@ -13,7 +13,7 @@ from common.cache.folder import KINDS, UNFINISHED, CachedFile, files
 from common.config.cli import run_task
 from common.config.section import Section
 from common.display.table import Table, terminal
-from common.errors import known
+from common.errors import LabError, known
 from common.errors.machine import of_system
 
 ALL: Sequence[str] = (*dict.fromkeys(KINDS.values()), UNFINISHED)
@@ -24,7 +24,12 @@ def run(cfg: DictConfig) -> int:
     keys = Section.from_config(cfg)
     keys.only({"cache", "cache_limit_gb", "clear", "json", "debug"})
     root, limit, as_json, clear = keys.location("cache"), keys.number("cache_limit_gb"), keys.flag("json"), "clear"
-    found = files(root)
+    try:
+        found = files(root) if any(root.iterdir()) else []
+    except FileNotFoundError:
+        found = []
+    except OSError as error:
+        raise LabError(f"cache={root} cannot be listed: {error.strerror}", "give cache=DIR, a folder") from error
     if keys.values[clear] is not False:
         chosen = ALL if keys.values[clear] is True else (known("kind", keys.text(clear), (*ALL, "true", "false")),)
         return _clear(root, [file for file in found if file.kind in chosen])

@@ -42,7 +42,7 @@ template <class Base> struct ValueToken : Base {
   static DEVICE void embed(const Context &c) {
     if (blockIdx.x != gridDim.x - 1) return;
     for (int i = threadIdx.x; i < model::head_dim; i += block_threads) {
-      float &to = rope(c)[i];
+      float &to = rope(c)[i]; // not executed: the device computes this address with the store below
       to = angles(c)[i];
     }
   }
