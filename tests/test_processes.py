@@ -139,7 +139,9 @@ def test_the_end_of_a_worker_gives_the_status_of_its_stack(code, report, kills, 
     assert f"{signal.Signals(-code).name if code < 0 else 'exit code 3'}, at: validate x" in found["reason"]
 
 
-def test_an_interrupt_waits_until_a_process_has_started():
+def test_an_interrupt_waits_until_a_process_has_started(request):
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background process ignores it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, ignored))
     began = []
 
     def start() -> None:

@@ -193,6 +193,21 @@ def test_temperature_seed_and_system_prompt_are_asked_for_and_kept(browser, serv
     page.close()
 
 
+def test_what_needs_the_settings_of_the_server_waits_for_them(browser, server: Running):
+    page, held = browser.new_page(), []
+    page.set_default_timeout(PATIENCE_MS)
+    page.route("**/lab", lambda route: held.append(route))  # its first question waits
+    with page.expect_request("**/lab"):
+        page.goto(server.address)
+    page.get_by_label("Temperature").fill("0.5")  # keeps the state, and sets the buttons
+    expect(page.locator("#trace")).to_be_disabled()
+    expect(page.locator("#again")).to_be_disabled()
+    held[0].continue_()
+    page.locator("#trace").click()
+    expect(page.locator("#stages svg text")).to_have_text(["embed", "qkv", "attention"])
+    page.close()
+
+
 def test_stages_show_times_where_there_are_times(browser):
     with serving(partial(FakeDecoder, device="cuda")) as server:
         page = browser.new_page()

@@ -43,9 +43,10 @@ function settle(changes) {
     put(who, role === "user" ? "you" : joined(variant, note));
     put(said, text);
   });
-  at("send").disabled = at("clear").disabled = at("trace").disabled = Boolean(running);
+  at("send").disabled = at("clear").disabled = Boolean(running);
   at("stop").disabled = !running;
-  at("again").disabled = Boolean(running) || turns.length < 2;
+  at("trace").disabled = !lab || Boolean(running);
+  at("again").disabled = at("trace").disabled || turns.length < 2;
 }
 
 function bodyOf(text) {
