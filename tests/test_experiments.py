@@ -11,23 +11,26 @@ import pytest
 import torch
 
 from common import ROOT
-from common.compile.nvrtc import compile_cubin
+from common.compile.nvrtc import ARCHS, compile_all, compile_cubin
 from common.compile.sass import resources
 from common.compile.source import build
 from common.devices.counters import FIELDS, Counts
 from common.display.table import cell
-from common.errors import LabError
+from common.errors import Crashed, LabError
+from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.stages import STAGES
 from common.record.store import Store
+from common.stacks.catalog import read_catalog
 from experiments.experiment import Experiment
 from experiments.run.counting import as_counts, key
-from experiments.suite import find, names
+from experiments.suite import find, names, sync_cost
 from experiments.suite.quality import compare
 from experiments.suite.sass import difference
 from experiments.suite.sync_cost import OPERATION, grids, kernel
 from experiments.tables.progress import Quiet
 from experiments.tables.result_table import COUNTED, ResultTable, record_result
+from experiments.timing.rounds import MECHANISMS, Rounds
 
 pytestmark = pytest.mark.covers
 
@@ -123,4 +126,43 @@ def test_barriers_compile_for_a_gpu(operation):
     cubin = compile_cubin(kernel(operation, 256).text, "sm_90", "sync_cost.cu")
     found = resources(cubin, "sm_90")
     assert found.spill_bytes == 0
-    assert (found.count("LD", "STRONG") + found.count("LDG", "STRONG") > 0) == (operation.barrier != "Nothing")
+    waits = operation.barrier not in ("Nothing", "CountedAdds")
+    assert (found.count("LD", "STRONG") + found.count("LDG", "STRONG") > 0) == waits
+    assert (found.count("RED", "64") + found.count("REDG", "64") > 0) == (operation.barrier == "CountedAdds")
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_exchanges_of_sync_cost_have_no_fence_where_values_are_polled(mechanism):
+    for kb, window in ((0, 0), (48, 2)):
+        source = Rounds(mechanism, 1024, 132, kb, window).source(read_catalog(), 256, 56)
+        for arch, cubin in compile_all(source.text, ARCHS).items():
+            found = resources(cubin, arch)
+            assert found.spill_bytes == 0
+            assert (found.count("MEMBAR", "ALL", "GPU") == 0) == (mechanism == "by value"), arch
+
+
+def test_a_word_or_an_add_that_was_lost_is_a_crash():
+    """The last of 128 words and of 1,024 counters is one less than it should be: 8 rounds, 225 adds of 3 blocks."""
+    source = Rounds("by value", 128, 3).source(read_catalog(), 256, 8)
+    scratch, at = torch.zeros(source.layout.scratch_size), source.layout.tap("gate_up", 7)
+    scratch[at.offset : at.offset + 128] = 8
+    sync_cost._counted(source, SimpleNamespace(scratch=lambda: scratch))
+    scratch[at.offset + 127] = 7
+    with pytest.raises(Crashed, match="words of the last round: 7 in place of 8; run it again"):
+        sync_cost._counted(source, SimpleNamespace(scratch=lambda: scratch))
+
+    layout = Layout(sync_cost.SHAPE)
+    state, first = torch.zeros(layout.state_size).int(), layout.state["ids"].offset + 32
+    state[first : first + 2048 : 2] = 675
+    session = SimpleNamespace(layout=layout, state=lambda: state)
+    sync_cost._added(675, session)
+    state[first + 2046] = 674
+    with pytest.raises(Crashed, match="counters: 674 in place of 675; run it again"):
+        sync_cost._added(675, session)
+
+
+def test_what_a_tile_of_the_ring_cannot_hold_is_no_round():
+    assert Rounds("by value", 512, 132, 48, 2).columns == 3168  # 132 times 48 KB over two matrices of 512 rows of bf16
+    for words, blocks, kb in ((256, 132, 48), (4096, 2, 1)):
+        with pytest.raises(LabError, match="a tile of the ring takes 16 to 8,192; give more or fewer words"):
+            Rounds("by value", words, blocks, kb, 2).source(read_catalog(), 256, 8)

@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 
 from common.compile import nvrtc, sass
-from common.compile.source import KERNEL
 from common.errors import CompileError, LabError
-from experiments.timing.bandwidth import TEXT as BANDWIDTH
-from experiments.timing.exchange import BATCH, PAUSE
-from experiments.timing.exchange import text as exchange
+from experiments.timing import bandwidth, window
+from experiments.timing.bandwidth import text
 
 KERNELS = r"""
 #line 1 "made/up.cu"
@@ -248,7 +246,7 @@ def test_without_cupy_the_error_has_a_remedy(monkeypatch):
 
 
 def test_the_bandwidth_probes_read_128_bits_at_a_time_or_in_bulk():
-    for arch, cubin in nvrtc.compile_all(BANDWIDTH, ("sm_80", "sm_90", "sm_120")).items():
+    for arch, cubin in nvrtc.compile_all(text(bandwidth.KERNELS), ("sm_80", "sm_90", "sm_120")).items():
         plain = sass.resources(cubin, arch, "read_all")
         assert plain.count("LDG", "128") == plain.count("LDG") >= 9, arch  # eight unrolled, and the rest
         assert plain.spill_bytes == 0, arch
@@ -273,17 +271,10 @@ def under_way(listing: str) -> int:
     return most
 
 
-@pytest.mark.parametrize("pause", [PAUSE, 0])
-def test_exchanges_poll_without_fences_and_loads_are_under_way_together(tmp_path, pause):
-    assert f"__nanosleep({PAUSE})" in (KERNEL / "barrier.cuh").read_text(), "the pause of the decode kernels"
-    for arch, cubin in nvrtc.compile_all(exchange(pause), ("sm_80", "sm_90")).items():
-        plain, bulk = (sass.resources(cubin, arch, f"exchange_{way}") for way in ("plain", "bulk"))
-        polls = 2 if pause else 1  # the first stands before the loop, the others follow a pause in it
-        assert plain.count("LDG", "128") == plain.count("LDG") == BATCH + polls, "the loads, and the words polled"
-        assert (plain.count("MEMBAR"), plain.spill_bytes, bulk.spill_bytes) == (0, 0, 0), arch
-        assert (bulk.count("UBLKCP") > 0) == (arch != "sm_80"), arch
-        listing = sass.sass(cubin, "exchange_plain", tmp_path)
-        assert "LDG.E.128.STRONG.GPU" in listing
-        assert listing.count("NANOSLEEP") == bool(pause)
-        assert "ST.E.STRONG.GPU" in listing or "STG.E.STRONG.GPU" in listing
-        assert under_way(listing) == BATCH, f"{arch}: the first load is not used before the last is sent"
+def test_windows_have_as_many_loads_under_way_as_they_say(tmp_path):
+    for arch, cubin in nvrtc.compile_all(text(window.KERNELS), ("sm_80", "sm_90")).items():
+        plain, bulk = (sass.resources(cubin, arch, f"window_{way}") for way in ("plain", "bulk"))
+        assert plain.count("LDG", "128") == plain.count("LDG") == window.BATCH, arch
+        assert (plain.spill_bytes, bulk.spill_bytes, bulk.count("UBLKCP") > 0) == (0, 0, arch != "sm_80"), arch
+        listing = sass.sass(cubin, "window_plain", tmp_path)
+        assert under_way(listing) == window.BATCH, f"{arch}: the first load is not used before the last is sent"

@@ -16,7 +16,7 @@ from common.errors import CompileError, Crashed, LabError, Mismatched, Refused
 from common.model.weights import load
 from common.validate.snapshot import Snapshot, bit_differences
 from experiments.timing.bandwidth import Memory
-from experiments.timing.exchange import NOTHING, Exchange
+from experiments.timing.window import PLAIN, Window
 
 pytestmark = [pytest.mark.cpu, pytest.mark.covers]
 SHORT = {"timing.rounds": 8, "timing.max_rounds": 8, "timing.steps": 1, "timing.warmup": 1, "timing.tokens": 1}
@@ -185,7 +185,7 @@ def test_a_probe_that_reads_something_else_is_a_crash(fault, gpu):
         read_ceiling(runs=1)
 
 
-@pytest.mark.parametrize("probe", [Memory, Exchange])
+@pytest.mark.parametrize("probe", [Memory, Window])
 def test_a_probe_has_the_memory_that_the_pool_keeps_of_others(probe, gpu):
     import cupy
 
@@ -193,18 +193,11 @@ def test_a_probe_has_the_memory_that_the_pool_keeps_of_others(probe, gpu):
     assert probe(1 << 24)._data.nbytes == 1 << 24
 
 
-@pytest.mark.parametrize(
-    ("of", "message"),
-    [
-        (lambda exchange: exchange.under(NOTHING), "exchange beside nothing: 1,001 in place of 1,000"),
-        (Exchange.adds, "counted adds: 8,001 in place of 8,000"),
-    ],
-    ids=["exchange", "adds"],
-)
-def test_an_exchange_that_leaves_something_else_is_a_crash(of, message, fault, gpu):
-    fault("wrong exchange_plain")
+def test_a_window_that_reads_something_else_is_a_crash(fault, gpu):
+    fault("wrong window_plain")
+    message = "4 loads of each of 64 threads: 4,194,305 in place of 4,194,304"
     with pytest.raises(Crashed, match=f"^{message}; run it again; if the error repeats, test the GPU's memory"):
-        of(Exchange(1 << 20))
+        Window(1 << 20).read(PLAIN[0])
 
 
 def test_energy_without_power_is_one_line(gpu, configured, monkeypatch, tmp_path, cpu_cache):

@@ -11,7 +11,7 @@ from experiments.experiment import Experiment
 from experiments.run.counting import Counting, Uncounted
 from experiments.tables.result_table import COUNTED, ResultTable
 from experiments.tables.row import label_of
-from experiments.timing.exchange import Exchange
+from experiments.timing.window import Window
 
 QUESTION = "how fast this GPU's memory is, how much each stage must read, and where every variant is below that"
 INTENSITY = (
@@ -108,8 +108,8 @@ def _probes() -> list[dict[str, Any]]:
 
 def _windows() -> Iterator[dict[str, Any]]:
     """Bandwidth of reading by bytes in flight on an SM, one block on each."""
-    exchange = Exchange()
-    for load in exchange.loads:
-        timed = exchange.read(load)
+    window = Window()
+    for load in window.loads:
+        timed = window.read(load)
         about = {"KB under way": load.under_way / 1024, "slowest SM %": 100 * timed.slowest}
         yield {"kind": "window", "what": f"read, {load.name}", "GB/s": timed.rate / 1e9, **about}

@@ -1,34 +1,38 @@
-"""Cost of synchronization: four grid barriers, nodes of a CUDA graph, launches, exchanges by value under load."""
+"""Cost of synchronization: grid barriers, nodes of a CUDA graph, launches, and exchanges, alone and beside reading."""
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 
 from common.compile.source import Source, kernel_text
 from common.devices.hold import Hold
-from common.errors import Refused
-from common.model.layout import MAX_BLOCKS, Layout
+from common.errors import Crashed, LabError, Refused
+from common.model.layout import LINE, MAX_BLOCKS, Layout
 from common.model.shapes import Model
 from experiments.experiment import Experiment
 from experiments.tables.result_table import COUNTED, ResultTable
-from experiments.timing.exchange import NOTHING, PAUSE, WORDS, Exchange, Load, text
+from experiments.timing.rounds import MECHANISMS, Rounds, weights, words
 
 KERNELS = Path(__file__).with_suffix(".cu")
 OPERATIONS = 225  # for a published token: seven or eight for each of 28 layers
+ROUNDS = 140  # of a launch: the exchanges by value of a token of 28 layers
+ROUNDS_BESIDE = 56  # of a launch that reads, so that what is read is some hundreds of MB, and L2 has none of it
+CPU_ROUNDS = 8  # of any launch where only counts are asked for
 REPEATS = 20
-QUESTION = f"what a barrier, a node of a graph and a launch cost, {OPERATIONS} in a row in kernels that do nothing else"
+COUNTERS = 1024  # of counted adds, as in sync_cost.cu
+QUESTION = f"what a barrier, a node of a graph, a launch and an exchange cost, {OPERATIONS} or some tens in a row"
 NOTES = (
     "Median of 20 runs. Launches are queued after a kernel that keeps the GPU busy: no time of the host is in the "
     "figures. The published ones, RTX 3090: 0.73 us a grid.sync, 0.83 us a graph node, 1.54 us a launch.",
-    f"exchange by value: {WORDS:,} words, each with a sentinel until its value arrives, from all SMs to all, while "
-    f"other warps load; {PAUSE} ns between two polls, as in the kernels, or no pause. counted adds: every block adds "
-    "to each of as many counters. slowest SM: its rate of loading, beside the median one's.",
+    "Exchanges are those of the variants, compiled from their text: every block publishes its share of the words and "
+    "waits for all of them, and for one barrier of its threads. exposed us: what a round takes longer than the same "
+    "reading alone. counted adds: every block adds to "
+    f"each of {COUNTERS:,} counters.",
 )
 
 
@@ -46,6 +50,7 @@ OPERATION = (
     Operation("atomic counter", "Counter", "plain", OPERATIONS),
     Operation("flag per block", "Flags", "plain", OPERATIONS),
     Operation("two levels", "TwoLevel", "plain", OPERATIONS),
+    Operation("counted adds", "CountedAdds", "plain", OPERATIONS),
     Operation("queued launch", "Nothing", "plain", 1),
 )
 # Only its state counts: a line for each block where the token ids are.
@@ -54,42 +59,36 @@ SHAPE = Model("sync", 8, 8, 1, 1, 1, 8, 8, 32 * (MAX_BLOCKS + 8), 1e4, 1e-6, Tru
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each operation and grid. Without a GPU each is run once, to see that it works, and counted."""
-    experiment.check_given(())  # no variant runs here
-    rows = []
+    experiment.check_given(())  # no variant runs here with its knobs
+    options, device = experiment.options, cast(Any, experiment.device)
+    most = device.multiprocessors if experiment.on_gpu else options.whole("cpu_blocks", 1, MAX_BLOCKS)
+    sizes, windows = options.wholes("words", low=8), options.wholes("windows", low=1)
+    kb, rows = options.whole("round_kb", 1, 1 << 10), []
 
-    def add(operation: str, blocks: int, work: Callable[[], dict[str, Any]], sha: str = "", beside: str = "") -> None:
-        """Make a row. sha: of the kernels that `work` runs."""
-        if figures := experiment.row(f"{operation}{beside}, {blocks} blocks", work, source=sha):
-            rows.append({"operation": operation, "blocks": blocks, **figures})
+    def add(operation: str, blocks: int, work: Callable[[], dict[str, Any]], sha: str = "", **about: Any) -> Any:
+        """Make a row, and return its figures, if there are any. sha: of the kernel that `work` runs."""
+        what = "".join(f", {name}={value}" for name, value in about.items())
+        figures = experiment.row(f"{operation}, {blocks} blocks{what}", work, source=sha)
+        if figures:
+            rows.append({"operation": operation, "blocks": blocks, **about, **figures})
+        return figures
 
-    if experiment.on_gpu:
-        _exchanges(add)
-    _orders(experiment, add)
-    missing = "microseconds, nodes of a graph, and exchanges under load; here the barriers only ran, and were counted"
-    return experiment.answer(QUESTION, rows, NOTES, (COUNTED, missing), keys=2)
-
-
-def _orders(experiment: Experiment, add: Callable[..., None]) -> None:
-    """Barriers, launches and nodes of a graph, on growing grids."""
-    device: Any = experiment.device
-    weights = torch.zeros(Layout(SHAPE).weights_size, dtype=torch.bfloat16)
-    threads = experiment.config.threads
-
-    def work(source: Source, blocks: int) -> dict[str, Any]:
-        program = device.compile(source)
-        try:
-            with closing(device.session(program, weights, blocks)) as session:
-                return _run(session, experiment.on_gpu)
-        except Refused as error:
-            return {"us": None, "why not": error.cause}
-
-    most = device.multiprocessors if experiment.on_gpu else experiment.options.whole("cpu_blocks", 1, MAX_BLOCKS)
+    for count in sizes:
+        for mechanism in MECHANISMS:
+            _round(experiment, add, Rounds(mechanism, count, most))
+        for window in windows:
+            alone = _round(experiment, add, Rounds(None, count, most, kb, window))
+            for mechanism in MECHANISMS:
+                _round(experiment, add, Rounds(mechanism, count, most, kb, window), alone)
     for blocks in grids(most):
         for operation in OPERATION:
-            source = kernel(operation, threads)
-            add(operation.name, blocks, partial(work, source, blocks), source.sha)
+            source = kernel(operation, experiment.config.threads)
+            check = partial(_added, OPERATIONS * blocks) if operation.barrier == "CountedAdds" else _nothing
+            add(operation.name, blocks, partial(_work, experiment, source, OPERATIONS, blocks, check), source.sha)
         if experiment.on_gpu:
-            add("graph node", blocks, partial(_graph_node, blocks, threads))
+            add("graph node", blocks, partial(_graph_node, blocks, experiment.config.threads))
+    missing = "microseconds, and nodes of a graph; here everything only ran, and was counted"
+    return experiment.answer(QUESTION, rows, NOTES, (COUNTED, missing), keys=2)
 
 
 def grids(most: int) -> list[int]:
@@ -105,34 +104,65 @@ def kernel(operation: Operation, threads: int) -> Source:
     return Source((name,), SHAPE, threads, {}, operation.launch, operation.each, 1, 75, text)
 
 
-def _run(session: Any, timed: bool) -> dict[str, Any]:
-    session.reset([0] * (SHAPE.positions + 1), position=0)
-    if not timed:
-        counts = session.count(OPERATIONS)
-        return {"block barriers": counts.total("block_barriers"), "atomics": counts.total("atomics")}
-    session.time(OPERATIONS, 1)
-    # One run at a time: of a launch that does nothing, no more would fit into the stream's queue.
-    return {"us": 1e6 * float(np.median([session.time(OPERATIONS, 1) for _ in range(REPEATS)]))}
+def _round(experiment: Experiment, add: Callable[..., Any], rounds: Rounds, alone: Any = None) -> Any:
+    """Make the row of `rounds`. alone: figures of the same reading without exchanges."""
+    many = CPU_ROUNDS if not experiment.on_gpu else ROUNDS_BESIDE if rounds.kb else ROUNDS
+    beside = {"KB read": rounds.kb, "window": rounds.window} if rounds.kb else {}
+    place = rounds.mechanism or "reading alone", rounds.blocks
+    try:
+        source = rounds.source(experiment.catalog, experiment.config.threads, many)
+    except LabError as error:
+        unfit = error.cause
+        return add(*place, lambda: {"us": None, "why not": unfit}, words=rounds.words, **beside)
+
+    def work() -> dict[str, Any]:
+        found = _work(experiment, source, many, rounds.blocks, partial(_counted, source))
+        if alone and alone.get("us") and found.get("us"):
+            found["exposed us"] = found["us"] - alone["us"]
+        return found
+
+    return add(*place, work, source.sha, words=rounds.words, **beside)
 
 
-def _exchanges(add: Callable[..., None]) -> None:
-    """Exchanges beside each load, with and without pauses, and the counted adds, once; a block on each SM."""
+def _work(
+    experiment: Experiment, source: Source, steps: int, blocks: int, check: Callable[[Any], None]
+) -> dict[str, Any]:
+    """Time or count `steps` steps, and check what they leave. Raises Crashed."""
+    device: Any = experiment.device
+    try:
+        program = device.compile(source)
+        with closing(device.session(program, weights(source.model), blocks)) as session:
+            session.reset([0] * (source.model.positions + 1), position=0)
+            if experiment.on_gpu:
+                session.time(steps, 1)
+                # One run at a time: of a launch that does nothing, no more would fit into the stream's queue.
+                found = {"us": 1e6 * float(np.median([session.time(steps, 1) for _ in range(REPEATS)]))}
+            else:
+                counts = session.count(steps)
+                found = {"block barriers": counts.total("block_barriers"), "atomics": counts.total("atomics")}
+            check(session)
+            return found
+    except Refused as error:
+        return {"us": None, "why not": error.cause}
 
-    def work(exchange: Exchange, load: Load) -> dict[str, Any]:
-        timed = exchange.under(load)
-        loaded = {"GB/s": timed.rate / 1e9, "slowest SM %": 100 * timed.slowest} if load.under_way else {}
-        return {"us": 1e6 * timed.round_s, "beside": load.name, "KB under way": load.under_way / 1024, **loaded}
 
-    def adds(exchange: Exchange) -> dict[str, Any]:
-        return {"us": 1e6 * exchange.adds()}
+def _nothing(session: Any) -> None:
+    """A barrier leaves nothing to check: a block that goes on too early changes no word."""
 
-    for pause in (PAUSE, 0):
-        exchange, sha = Exchange(pause=pause), hashlib.sha256(text(pause).encode()).hexdigest()
-        operation = "exchange by value" if pause else "exchange by value without a pause"
-        for load in (NOTHING, *exchange.loads):
-            add(operation, exchange.blocks, partial(work, exchange, load), sha, f" beside {load.name}")
-        if pause:
-            add("counted adds", exchange.blocks, partial(adds, exchange), sha)
+
+def _counted(source: Source, session: Any) -> None:
+    _check("words of the last round", words(source, session.scratch()), source.model.layers)
+
+
+def _added(times: int, session: Any) -> None:
+    first = session.layout.state["ids"].offset + LINE
+    _check("counters", session.state()[first : first + 2 * COUNTERS].view(torch.int64), times)
+
+
+def _check(what: str, found: torch.Tensor, expected: int) -> None:
+    if (wrong := found[found != expected]).numel():
+        cause = f"{what}: {wrong[0].item():,.0f} in place of {expected:,}"
+        raise Crashed(cause, "run it again; if the error repeats, test the GPU's memory")
 
 
 def _graph_node(blocks: int, threads: int) -> dict[str, float]:

@@ -1,5 +1,7 @@
 // Bandwidth of memory: read by 128-bit loads, and by asynchronous bulk copies (sm_90 and up). A launch goes over the
 // data `passes` times, so that it is long. The result depends on every word: no load can be left out.
+#include "common/kernel/asm.cuh"
+
 #define STAGES 4
 #define TILE 8192 // bytes of one bulk copy
 
@@ -15,14 +17,14 @@ extern "C" __global__ void read_all(const uint4 *data, size_t count, unsigned pa
   constexpr int unroll = 8;
   const size_t stride = size_t(gridDim.x) * blockDim.x, first = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
   unsigned bits = 0;
-#pragma unroll 1
+  ROLLED
   for (unsigned pass = 0; pass < passes; ++pass) {
     size_t i = first;
     for (; i + (unroll - 1) * stride < count; i += unroll * stride) {
       uint4 loaded[unroll];
-#pragma unroll
+      UNROLL
       for (int u = 0; u < unroll; ++u) loaded[u] = data[i + u * stride];
-#pragma unroll
+      UNROLL
       for (int u = 0; u < unroll; ++u) bits ^= loaded[u].x ^ loaded[u].y ^ loaded[u].z ^ loaded[u].w;
     }
     for (; i < count; i += stride) bits ^= data[i].x ^ data[i].y ^ data[i].z ^ data[i].w;
@@ -31,49 +33,35 @@ extern "C" __global__ void read_all(const uint4 *data, size_t count, unsigned pa
   if (threadIdx.x % 32 == 0) atomicXor(result, bits);
 }
 
-__device__ __forceinline__ unsigned shared_address(const void *p) { return unsigned(__cvta_generic_to_shared(p)); }
-
 // `count` tiles; the blocks take them in turn, with STAGES copies of each block in flight. result: as above.
 extern "C" __global__ void read_bulk(const char *data, size_t count, unsigned passes, unsigned *result) {
 #if __CUDA_ARCH__ >= 900
   __shared__ alignas(128) unsigned char tiles[STAGES][TILE];
-  __shared__ alignas(8) unsigned long long arrived[STAGES];
+  __shared__ Mbarrier arrived[STAGES];
   const size_t first = blockIdx.x, stride = gridDim.x;
   const size_t turns = first < count ? (count - first + stride - 1) / stride * passes : 0;
   size_t next = first;                  // the tile of the next copy
   const auto issue = [&](size_t turn) { // one thread announces the bytes and starts the copy
-    const unsigned slot = turn % STAGES, barrier = shared_address(&arrived[slot]);
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(TILE) : "memory");
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_address(tiles[slot])),
-                 "l"(data + next * TILE), "r"(TILE), "r"(barrier)
-                 : "memory");
+    Mbarrier *barrier = &arrived[turn % STAGES];
+    mbarrier_arrive_expect(barrier, TILE);
+    copy_bulk(tiles[turn % STAGES], data + next * TILE, TILE, barrier);
     next = next + stride < count ? next + stride : first;
   };
   if (threadIdx.x == 0) {
-    for (int s = 0; s < STAGES; ++s)
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&arrived[s])) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    for (int s = 0; s < STAGES; ++s) mbarrier_init(&arrived[s], 1);
+    mbarrier_init_fence();
     for (int s = 0; s < STAGES && s < turns; ++s) issue(s);
   }
   __syncthreads();
   unsigned bits = 0;
   for (size_t turn = 0; turn < turns; ++turn) {
-    const unsigned slot = turn % STAGES, parity = turn / STAGES % 2;
-    unsigned done = 0;
-    for (unsigned tries = 0; !done; ++tries) {
-      if (tries >> 24) asm volatile("trap;"); // bytes that never arrive must not hang the GPU
-      asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                   : "=r"(done)
-                   : "r"(shared_address(&arrived[slot])), "r"(parity)
-                   : "memory");
-    }
-    const uint4 *words = reinterpret_cast<const uint4 *>(tiles[slot]);
+    for (unsigned tries = 0; !mbarrier_try_wait(&arrived[turn % STAGES], turn / STAGES); ++tries)
+      if (tries >> 24) trap(); // bytes that never arrive must not hang the GPU
+    const uint4 *words = reinterpret_cast<const uint4 *>(tiles[turn % STAGES]);
     for (int i = threadIdx.x; i < TILE / 16; i += blockDim.x) bits ^= words[i].x ^ words[i].y ^ words[i].z ^ words[i].w;
     __syncthreads(); // all have read the tile before the next one lands in it
     if (threadIdx.x == 0 && turn + STAGES < turns) {
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      fence_proxy_async();
       issue(turn + STAGES);
     }
   }

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from common.compile.nvrtc import options
+from common.compile.source import flatten
 from common.errors import Crashed
 
 KERNELS = Path(__file__).with_suffix(".cu")
-TEXT = f'#line 1 "experiments/timing/{KERNELS.name}"\n{KERNELS.read_text()}'
 TILE = 8192  # bytes of one bulk copy, as in the kernels
 THREADS = 256
 SAMPLE = 0.02  # seconds that one launch lasts at least
@@ -53,6 +53,11 @@ class Ceiling:
     size: int
     last_level_cache: int
     seconds: tuple[float, ...]
+
+
+def text(file: Path) -> str:
+    """The kernels of `file` with the headers of the decode kernels that it includes, which need a block's size."""
+    return "\n".join([f"constexpr int block_threads = {THREADS}, loader_warps = 0;", *flatten(file, set()), ""])
 
 
 def read_ceiling(size: int = 2 << 30, runs: int = 20) -> Ceiling:
@@ -114,7 +119,7 @@ class Memory:
 
     @cached_property
     def _module(self) -> Any:
-        return self._cupy.RawModule(code=TEXT, options=options())
+        return self._cupy.RawModule(code=text(KERNELS), options=options())
 
     def _seconds(self, kernel: str, blocks_per_sm: int, arguments: tuple[Any, ...]) -> float:
         function = self._module.get_function(kernel)

@@ -30,7 +30,7 @@ QUICK = {
     "rivals": ["variant=vec128", "options.tokens=4", "options.positions=[1,9]", "model.positions=64"],
     "roofline": [],
     "sass": ["options.variants=[vec128]", "archs=[sm_90]"],
-    "sync_cost": ["options.cpu_blocks=3"],
+    "sync_cost": ["options.cpu_blocks=3", "options.words=[64]", "options.windows=[2]", "options.round_kb=4"],
 }
 
 
@@ -78,10 +78,18 @@ def test_json_prints_the_rows(run, capsys):
 
 
 def test_every_block_arrives_at_every_barrier_of_sync_cost(run):
-    """225 of them, each between two barriers of the block; the one that polls flags has a third, before it opens."""
-    for row in run("sync_cost", *QUICK["sync_cost"])["table"]:
-        each = {"queued launch": 0, "flag per block": 2 * row["blocks"] + 1}.get(row["operation"], 2 * row["blocks"])
-        assert row["block barriers"] == 225 * each, row
+    """225 of them, each between two barriers of the block; the one that polls flags has a third, before it opens.
+
+    Of eight rounds of an exchange each has a barrier of the block, and one is before the first. A barrier of the grid
+    is between two more; values that are polled meet in one after the first round. Only the grid's barrier has atomics.
+    """
+    rows = run("sync_cost", *QUICK["sync_cost"])["table"]
+    for row in rows[7:]:
+        each = {"queued launch": 0, "counted adds": 0, "flag per block": 2 * row["blocks"] + 1}
+        assert row["block barriers"] == 225 * each.get(row["operation"], 2 * row["blocks"]), row
+    assert [row["block barriers"] for row in rows[:7]] == [3 * count for count in (25, 25, 16, 9, 25, 25, 16)]
+    assert [row["atomics"] for row in rows[:7]] == [24, 24, 0, 0, 24, 24, 0]
+    assert [row["window"] for row in rows[:7]] == [None] * 3 + [2] * 4
 
 
 def test_ablation_of_a_variant_that_adds_one_line(run):

@@ -5,7 +5,7 @@ import pytest
 from in_child import device, in_child
 
 from common.compile.nvrtc import options
-from experiments.timing.bandwidth import TEXT, THREADS, TILE, WAYS, read_ceiling
+from experiments.timing.bandwidth import KERNELS, THREADS, TILE, WAYS, read_ceiling, text
 
 pytestmark = [pytest.mark.cuda, pytest.mark.covers]
 
@@ -18,7 +18,7 @@ def test_every_word_is_read(seed, way):
     if device().arch < way.min_arch:
         pytest.skip(f"{way.name} need sm_{way.min_arch}")
     rng = np.random.default_rng(seed)
-    kernel = cupy.RawModule(code=TEXT, options=options()).get_function(way.kernel)
+    kernel = cupy.RawModule(code=text(KERNELS), options=options()).get_function(way.kernel)
     for passes in (1, 2, 3, 5, 5):
         count = int(rng.integers(1, (1 << 22) // way.unit))
         data = rng.integers(0, 1 << 32, count * way.unit // 4, dtype=np.uint32)

@@ -35,7 +35,7 @@ ELEMENTS |= {"unsigned long long": ("iu", 8), "uint4": ("iu", 4)}
 ALIGNMENT = {"uint4": 16}
 LAB = re.compile(r"^constexpr int block_threads = (\d+);\nconstexpr int loader_warps = (\d+);", re.MULTILINE)
 WHOLE = "decode"  # the kernel whose blocks wait for each other
-RESULTS = ("scratch", "result", "mail", "counters")  # the parameters in which a wrong launch leaves a wrong bit
+RESULTS = ("scratch", "result", "loaded")  # the parameters in which a wrong launch leaves a wrong bit
 
 
 @dataclass(eq=False)

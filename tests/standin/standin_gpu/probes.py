@@ -1,10 +1,9 @@
 """Kernels of the lab that the machine would execute for too long: what they do to memory, by name, in numpy."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from standin_gpu import cost, device
+from standin_gpu import cost
 from standin_gpu.errors import Misuse
 
 
@@ -24,24 +23,16 @@ def read_bulk(data: np.ndarray, count: int, passes: int, result: np.ndarray) -> 
     return _read(data, 2048 * count, passes, result, "read_bulk", 0.95)
 
 
-def exchange_plain(mail: np.ndarray, rounds: int, data: np.ndarray, count: int, *given: Any) -> float:
-    """Exchanges beside four 16-byte loads of each of `loaders` threads."""
-    most, loaders, loaded, clocks = given
-    return _exchanged(mail, rounds, _whole(data, 4 * count, "exchange_plain"), 64 * loaders, most, loaded, clocks)
+def window_plain(data: np.ndarray, count: int, turns: int, loaders: int, *sums: np.ndarray) -> float:
+    """Four 16-byte loads of each of `loaders` threads."""
+    return _window(_whole(data, 4 * count, "window_plain"), 64 * loaders * turns, *sums)
 
 
-def exchange_bulk(mail: np.ndarray, rounds: int, data: np.ndarray, count: int, *given: Any) -> float:
-    """Exchanges beside bulk copies of `tile` bytes."""
-    most, slots, tile, loaded, clocks = given
+def window_bulk(data: np.ndarray, count: int, turns: int, slots: int, tile: int, *sums: np.ndarray) -> float:
+    """Bulk copies of `tile` bytes."""
     if slots > 32:
-        raise Misuse(f"exchange_bulk has 32 places for barriers, not {slots}")
-    return _exchanged(mail, rounds, _whole(data, tile * count // 4, "exchange_bulk"), tile, most, loaded, clocks)
-
-
-def counted_adds(counters: np.ndarray, rounds: int) -> float:
-    """Every block adds 1 to every counter; the arguments do not say how many blocks."""
-    counters += rounds * device.MULTIPROCESSORS
-    return cost.LAUNCH + rounds * counters.size * cost.ATOMIC
+        raise Misuse(f"window_bulk has 32 places for barriers, not {slots}")
+    return _window(_whole(data, tile * count // 4, "window_bulk"), turns * tile, *sums)
 
 
 def hold(nanoseconds: int) -> float:
@@ -49,23 +40,16 @@ def hold(nanoseconds: int) -> float:
     return cost.LAUNCH + 1e-9 * nanoseconds
 
 
-KERNELS = (number_all, read_all, read_bulk, exchange_plain, exchange_bulk, counted_adds, hold)
+KERNELS = (number_all, read_all, read_bulk, window_plain, window_bulk, hold)
 PROBES: dict[str, Callable[..., float]] = {probe.__name__: probe for probe in KERNELS}
 
 
-def _exchanged(
-    mail: np.ndarray, rounds: int, data: np.ndarray, turn: int, most: int, loaded: np.ndarray, clocks: np.ndarray
-) -> float:
-    """Turns of `turn` bytes by each block, until the rounds or `most` turns are done; the last SM is the slowest."""
-    if data.size and not (data.min() == data.max() == 1):
+def _window(data: np.ndarray, size: int, loaded: np.ndarray, clocks: np.ndarray) -> float:
+    """`size` bytes read by each block; the last SM is the slowest."""
+    if not (data.min() == data.max() == 1):
         raise Misuse("data whose sum counts it is all ones")
-    if rounds:
-        seconds = cost.LAUNCH + rounds * cost.GRID_BARRIER
-        most = min(most, int(seconds * cost.BANDWIDTH / loaded.size / turn)) if turn else 0
-    else:
-        seconds = cost.probed(most * turn * loaded.size, 0.9)
-    mail[:] = rounds
-    loaded += most * turn // 4
+    seconds = cost.probed(size * loaded.size, 0.9)
+    loaded += size // 4
     clocks += int(1e9 * seconds)
     clocks[-1] += int(1e8 * seconds)
     return seconds

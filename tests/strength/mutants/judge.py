@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
 
 import torch
@@ -88,18 +87,40 @@ def judge(mutant: Mutant, seed: int, cache: Path) -> Judged:
     torch.set_num_threads(1)
     every = grounds(mutant, cache)
     rounds = list(_rounds(mutant, seed))
-    first = rounds[0][1][0][0]
+    affected = _Affected(every, rounds[0][1][0][0])
     try:
-        affected = [each for each in every if each.changed(first)] or every[:1]
+        if mutant.trial:
+            return Judged(mutant, *_with_every_seed(next(iter(affected)), rounds[0][1]))
+        for fate, trials in rounds:
+            for each in affected:
+                for trial, seed_ in trials:
+                    if how := each.found(trial, seed_):
+                        return Judged(mutant, fate, f"{trial.name}: {how}")
     except CompileError as error:
         return Judged(mutant, NOT_COMPILED, error.cause)
-    if mutant.trial:
-        return Judged(mutant, *_with_every_seed(affected[0], rounds[0][1]))
-    for fate, trials in rounds:
-        for each, (trial, seed_) in product(affected, trials):
-            if how := each.found(trial, seed_):
-                return Judged(mutant, fate, f"{trial.name}: {how}")
     return Judged(mutant, SURVIVED if any(each.differs for each in affected) else SAME_CODE)
+
+
+class _Affected:
+    """Those of `every` whose code the mutant changes on `trial`; the first of them, where it changes none.
+
+    Asked one after another, as far as a judge comes. Raises CompileError.
+    """
+
+    def __init__(self, every: Sequence["Ground"], trial: Trial) -> None:
+        self._known, self._left, self._trial = list["Ground"](), list(every), trial
+
+    def __iter__(self) -> "Iterator[Ground]":
+        yield from self._known
+        first = self._left[:1]
+        while self._left:
+            each = self._left.pop(0)
+            if each.changed(self._trial):
+                self._known.append(each)
+                yield each
+        if not self._known:
+            self._known = first
+            yield from first
 
 
 def grounds(mutant: Mutant, cache: Path) -> "list[Ground]":
