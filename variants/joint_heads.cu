@@ -14,11 +14,12 @@ template <class Base> struct JointHeads : Base {
     float x[model::head_dim], gain[model::qk_norm ? model::head_dim : 1], angle[model::head_dim];
   };
   struct Shared : Base::Shared {
-    alignas(16) Head head[2]; // query, key
+    alignas(16) Head head[1 + Self::tokens]; // query, keys
     alignas(16) float query[model::head_dim];
-    alignas(16) EntryUnit key[entry_units], value[entry_units]; // the token's own
+    alignas(16) EntryUnit key[Self::tokens][entry_units], value[Self::tokens][entry_units]; // of the step's own tokens
   };
 
+  static constexpr bool heads_apart = false;
   static DEVICE void qk_norm_rope(const Context &, int) {} // its work is in `prepare`
 
   template <Stage S> static DEVICE void after(const Context &c, int layer) {
@@ -28,30 +29,34 @@ template <class Base> struct JointHeads : Base {
   // True if this block stores what it makes of a head where it attends to the token itself.
   static DEVICE bool stores_heads() { return true; }
 
-  // A warp each makes the query and, where the block attends to the token itself, its key and its value. One block of a
-  // query head stores the tap of the head; of the query heads of a KV head only that of the first stores the token's
-  // entry in the cache. The other blocks read what they made.
+  // A warp each makes the query and, where the block attends to the token itself, key and value of it and of the tokens
+  // before it in the step. One block of a query head stores the tap of the head; of the query heads of a KV head only
+  // that of the first stores the token's entry in the cache. The other blocks read what they made.
   static DEVICE void prepare(const Context &c, int layer, int head, int end) {
     auto &s = shared<Self>(c);
     const int kv_head = head / group;
-    const bool own = end == c.position + 1, stores = own && Self::stores_heads() && head % group == 0;
-    const size_t row = size_t(c.position) * entry_units;
-    float *room = s.softmax.value[warp()]; // attention, which follows, overwrites it
-    // equivalent: 3 -> 4: a fourth part does what the third does, and stores the same value
-    for (int part = warp(); part < (own ? 3 : 1); part += block_warps) {
+    const bool own = end == c.position + 1;
+    const int entries = own ? 1 + c.number : 0; // that it makes
+    float *room = s.softmax.value[warp()];      // attention, which follows, overwrites it
+    for (int part = warp(); part < 1 + 2 * entries; part += block_warps) {
+      const int n = Self::tokens == 1 ? 0 : (part - 1) % entries; // the token whose key or value this part is
+      const Context token = Self::of(c, n);
+      const bool stores = own && n == c.number && Self::stores_heads() && head % group == 0;
+      const size_t row = size_t(c.position) * entry_units;
       if (part == 0) {
         float *out = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;
         norm_rope(c, layer, head, layer_weights(c, weight_at::q_norm, layer), s.head[0], [&](int i, float value) {
           s.query[i] = value;
           if (own && Self::stores_heads()) out[i] = value;
         });
-      } else if (part == 1) {
+      } else if (part <= entries) {
         EntryUnit *out = keys(c, layer, kv_head) + row;
         const auto make = [&](auto put) {
-          norm_rope(c, layer, model::heads + kv_head, layer_weights(c, weight_at::k_norm, layer), s.head[1], put);
+          norm_rope(token, layer, model::heads + kv_head, layer_weights(c, weight_at::k_norm, layer), s.head[1 + n],
+                    put);
         };
         store_entry(room, make, [&](int i, EntryUnit unit) {
-          s.key[i] = unit;
+          s.key[n][i] = unit;
           if (stores) out[i] = unit;
         });
       } else {
@@ -59,13 +64,13 @@ template <class Base> struct JointHeads : Base {
         const auto make = [&](auto put) {
           for (int i = lane() * 4; i < model::head_dim; i += 32 * 4) {
             const int first = (model::heads + model::kv_heads + kv_head) * model::head_dim;
-            const auto x = Self::template receive<Stage::qkv, 4>(c, layer, first + i);
+            const auto x = Self::template receive<Stage::qkv, 4>(token, layer, first + i);
             UNROLL
             for (int j = 0; j < 4; ++j) put(i + j, x.value[j]);
           }
         };
         store_entry(room, make, [&](int i, EntryUnit unit) {
-          s.value[i] = unit;
+          s.value[n][i] = unit;
           if (stores) out[i] = unit;
         });
       }
@@ -98,8 +103,9 @@ template <class Base> struct JointHeads : Base {
   }
 
   template <Entry E> static DEVICE auto entry(const Context &c, const EntryRow &row, int position, int i) {
-    if (position != c.position) return Base::template entry<E>(c, row, position, i);
+    if (position < c.position - c.number) return Base::template entry<E>(c, row, position, i);
     const auto &s = shared<Self>(c);
-    return EntryRow{E == Entry::key ? s.key : s.value}.template load<Self::load_bytes>(i);
+    const int n = Self::tokens == 1 ? 0 : position - (c.position - c.number);
+    return EntryRow{E == Entry::key ? s.key[n] : s.value[n]}.template load<Self::load_bytes>(i);
   }
 };

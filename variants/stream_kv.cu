@@ -118,7 +118,7 @@ template <class Base> struct StreamKv : Base {
       heads.load_query(h, s.query);
     }
     // not executed: the token is one position, so the loop over positions has no second turn
-    if (token) attend_tile<1>(heads, split, s.key, s.value, 1);
+    if (token) attend_tile<1>(heads, split, s.key[0], s.value[0], 1);
     for (int t = group; t < tiles; t += warp_groups) {
       const unsigned at = (tile + t) % Base::slots;
       const auto *copied = reinterpret_cast<const EntryUnit *>(s.slot[at]);

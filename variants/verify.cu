@@ -26,10 +26,11 @@ template <class Base> struct Verify : Base {
   // draft any id will do, since no choice agrees with `no_draft`.
   static DEVICE Context of(const Context &c, int n) {
     Context own = c;
-    own.scratch += n * scratch_at::step_size;
-    own.number = n, own.position += n;
+    const int behind = n - c.number; // `c` may be the context of another token of the step
+    own.scratch += behind * int(scratch_at::step_size);
+    own.number = n, own.position += behind;
     own.token = int(c.state[state_at::ids + own.position]) < 0 ? 0 : c.state[state_at::ids + own.position];
-    own.shared = static_cast<typename Base::Shared *>(c.shared) + (copies ? n : 0);
+    own.shared = static_cast<typename Base::Shared *>(c.shared) + (copies ? behind : 0);
     return own;
   }
   // Before the next token of the same stage.
@@ -46,6 +47,7 @@ template <class Base> struct Verify : Base {
   }
 
   static DEVICE void qk_norm_rope(const Context &c, int layer) {
+    if constexpr (!Base::heads_apart) return;
     constexpr int heads = model::heads + 2 * model::kv_heads;
     for (int i = int(blockIdx.x) * block_warps + warp(); i < tokens * heads; i += int(gridDim.x) * block_warps)
       Self::norm_rope_store(of(c, i / heads), layer, i % heads);
@@ -53,7 +55,8 @@ template <class Base> struct Verify : Base {
 
   static DEVICE int attention_blocks(const Context &) { return tokens * model::heads; }
 
-  // The entries of the tokens before it are in the cache, since a grid barrier follows qk_norm_rope.
+  // The entries of the tokens before it are in the cache, since a grid barrier follows qk_norm_rope; where heads are
+  // not apart, every block makes them.
   static DEVICE void attention(const Context &c, int layer) {
     for (int i = blockIdx.x; i < tokens * model::heads; i += int(gridDim.x))
       Self::attend_head(of(c, i / model::heads), layer, i % model::heads);

@@ -143,6 +143,9 @@ template <class Derived> struct Decode {
 
   static DEVICE void qkv(const Context &c, int layer) { Self::template multiply<Stage::qkv>(c, layer); }
 
+  // True if heads are normalized in a stage of their own, before any block attends.
+  static constexpr bool heads_apart = true;
+
   // A warp per head: query and key heads are normalized, as `head_norm_rope` says, and rotated; value heads are only
   // rounded into the cache.
   static DEVICE void qk_norm_rope(const Context &c, int layer) {

@@ -15,7 +15,7 @@ from common.model.format import OF_CACHE
 from common.validate.drafts import NO_DRAFT, accepted, looked_up
 
 pytestmark = pytest.mark.cpu
-BELOW = ("redundant_rmsnorm", "vec128")  # the parent
+BELOW = (("redundant_rmsnorm", "vec128"), ("joint_heads", "by_value", "bulk_ring", "columns"))  # what drafts stand on
 PROMPT, TOKENS, THREADS = 7, 200, 64
 
 
@@ -35,11 +35,12 @@ class Decoding:
         return self.session.state()[at : at + 1 + self.word("position")].tolist()
 
 
-@pytest.fixture(params=sampled(OF_CACHE, 1))
+@pytest.fixture(params=sampled(product(OF_CACHE, BELOW), 2))
 def decoding(request, tiny, open_session, synthetic, seed):
     """decoding(tokens, more=()): a step of so many tokens. Of 24 ids some follow one another again, and some do not."""
     model, random = replace(tiny, name="few ids", layers=2, vocab=24, positions=PROMPT + TOKENS + 16), Random(seed)
-    model = model.in_formats(kv=request.param)
+    form, below = request.param
+    model = model.in_formats(kv=form)
     weights, prompt = synthetic(model, seed), [random.randrange(model.vocab) for _ in range(PROMPT)]
 
     def start(source) -> Session:
@@ -47,12 +48,12 @@ def decoding(request, tiny, open_session, synthetic, seed):
         session.reset(prompt, 0, forced=PROMPT)
         return session
 
-    plain = Decoding(start(Composed(BELOW).source(model, THREADS)), [])
+    plain = Decoding(start(Composed(below).source(model, THREADS)), [])
     plain.session.run(PROMPT + TOKENS - 1)
     ids = plain.known()
 
     def make(tokens: int, *more: str) -> Decoding:
-        return Decoding(start(Composed((*BELOW, *more, "verify"), {"tokens": tokens}).source(model, THREADS)), ids)
+        return Decoding(start(Composed((*below, *more, "verify"), {"tokens": tokens}).source(model, THREADS)), ids)
 
     return make
 
