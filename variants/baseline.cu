@@ -39,12 +39,21 @@ template <class Derived> struct Baseline : Decode<Derived> {
   }
 
   // The number of blocks that have work in attention. Blocks from this number on go straight to the grid barrier.
-  static DEVICE int attention_blocks(const Context &) { return model::heads; }
+  static DEVICE int attention_blocks(const Context &c) { return Self::tokens * Self::attention_parts(c); }
 
-  // A block per query head; with fewer blocks than heads a block takes several.
+  // Parts of the attention of a token, each for a block; with fewer blocks than parts a block takes several.
   static DEVICE void attention(const Context &c, int layer) {
-    for (int head = blockIdx.x; head < model::heads; head += int(gridDim.x)) Self::attend_head(c, layer, head);
+    const int parts = Self::attention_parts(c);
+    for (int i = blockIdx.x; i < Self::tokens * parts; i += int(gridDim.x)) {
+      if constexpr (Self::tokens == 1)
+        Self::attend_part(c, layer, i);
+      else
+        Self::attend_part(Self::of(c, i / parts), layer, i % parts);
+    }
   }
+  // A part is a query head.
+  static DEVICE int attention_parts(const Context &) { return model::heads; }
+  static DEVICE void attend_part(const Context &c, int layer, int head) { Self::attend_head(c, layer, head); }
   static DEVICE void attend_head(const Context &c, int layer, int head) {
     const auto publish = Self::template publish<Stage::attention>(c, layer, head * model::head_dim);
     attend_block<Self>(c, layer, head, 0, c.position + 1, shared<Self>(c).softmax,

@@ -2,7 +2,7 @@
 //             there. At long contexts several blocks attend to a head, and their parts travel by value
 // Hypothesis  a block that loads keys, then values, has one load of each thread under way; the ring has them before the
 //             query is there, and no load waits for the loop over positions. What query heads share is copied once
-// Overrides   enter, step, load, attention_blocks, attention
+// Overrides   enter, step, load, attention, attention_parts, attend_part
 // Run         python -m experiments variant=stream_kv chunk=128
 #include "common/kernel/decode.cuh"
 #include "common/kernel/split_softmax.cuh"
@@ -36,19 +36,22 @@ template <class Base> struct StreamKv : Base {
     Base::step(c);
   }
 
-  // As bulk_ring, and all entries of the cache but the token's. Only those of the step before have to be waited for.
+  // As bulk_ring, and all entries of the cache but the step's own. Only those of the step before have to be waited for.
   static DEVICE void load(const Context &c, int steps) {
     if (int(threadIdx.x) >= block_threads + Copies::lanes) return;
     unsigned tile = passed_tiles<Base::slots>, jobs = passed_jobs;
     for (int step = 0; step < steps; ++step) {
+      int position = c.position + step;
       for (int layer = 0; layer < model::layers; ++layer) {
         Base::template feed<Stage::qkv>(c, layer, tile, jobs);
         if (layer == 0) {
           wait_for_phase(c, &shared<Self>(c).begins, step);
           Copies::see_stores();
+          if constexpr (Self::tokens > 1) position = c.state[state_at::position]; // where accepted drafts have led
         }
-        for (int number = blockIdx.x; number < Splits::count(c.position + step); number += int(gridDim.x))
-          feed_cache<Stage::attention>(c, layer, Splits::at(c.position + step, number), tile, jobs);
+        const int parts = Splits::count(position);
+        for (int i = blockIdx.x; i < Self::tokens * parts; i += int(gridDim.x))
+          feed_cache<Stage::attention>(c, layer, Splits::at(position, Self::tokens == 1 ? i : i % parts), tile, jobs);
         Base::template feed<Stage::o_proj>(c, layer, tile, jobs);
         Base::template feed<Stage::gate_up>(c, layer, tile, jobs);
         Base::template feed<Stage::down>(c, layer, tile, jobs);
@@ -85,13 +88,14 @@ template <class Base> struct StreamKv : Base {
     return split.end - first < per_tile ? split.end - first : per_tile;
   }
 
-  static DEVICE int attention_blocks(const Context &c) { return Splits::count(c.position); }
-
   static DEVICE void attention(const Context &c, int layer) {
-    reset_partials(c, layer);
-    for (int number = blockIdx.x; number < Splits::count(c.position); number += int(gridDim.x))
-      attend_split(c, layer, Splits::at(c.position, number));
+    UNROLL
+    for (int n = 0; n < Self::tokens; ++n) reset_partials(Self::of(c, n), layer);
+    Base::attention(c, layer);
   }
+
+  // A part is a split of the positions before the step.
+  static DEVICE int attention_parts(const Context &c) { return Splits::count(c.position - c.number); }
 
   template <int AtOnce, class Held> static DEVICE void
   attend_tile(Held &heads, const KvSplit &split, const EntryUnit *key, const EntryUnit *value, int count) {
@@ -99,12 +103,13 @@ template <class Base> struct StreamKv : Base {
     heads.template attend_tile<head_group, AtOnce>(key, value, count);
   }
 
-  static DEVICE void attend_split(const Context &c, int layer, const KvSplit &split) {
+  static DEVICE void attend_part(const Context &c, int layer, int number) {
     auto &s = shared<Self>(c);
+    const KvSplit split = Splits::at(c.position - c.number, number);
     if constexpr (!Base::ahead)
       if (threadIdx.x == 0 && split.begin < split.end) mbarrier_arrive(&s.begun);
     constexpr int lanes = group_warps * Queries::Split::positions, at_once = min_of((per_tile + lanes - 1) / lanes, 4);
-    // Known before the query is: which tiles the warp's group has, and the token itself as one more.
+    // Known before the query is: which tiles the warp's group has, and the step's tokens up to this one as one more.
     const int group = warp() / group_warps, tiles = (split.end - split.begin + per_tile - 1) / per_tile;
     const unsigned tile = s.tile[int(threadIdx.x)];
     const bool last = split.index + 1 == split.splits, token = last && tiles % warp_groups == group;
@@ -118,7 +123,7 @@ template <class Base> struct StreamKv : Base {
       heads.load_query(h, s.query);
     }
     // not executed: the token is one position, so the loop over positions has no second turn
-    if (token) attend_tile<1>(heads, split, s.key[0], s.value[0], 1);
+    if (token) attend_tile<1>(heads, split, s.key[0], s.value[0], 1 + c.number);
     for (int t = group; t < tiles; t += warp_groups) {
       const unsigned at = (tile + t) % Base::slots;
       const auto *copied = reinterpret_cast<const EntryUnit *>(s.slot[at]);

@@ -2,7 +2,7 @@
 //             choices are kept up to the first that is not the draft behind it
 // Hypothesis  a step for k tokens reads every weight once and passes as many barriers as a step for one, so a token
 //             costs as much less as drafts are accepted, until k products of a row take longer than its bytes
-// Overrides   tokens, of, embed, normalize, qk_norm_rope, attention, attention_blocks, multiply, lm_head, argmax
+// Overrides   tokens, of, embed, normalize, qk_norm_rope, multiply, lm_head, argmax
 // Run         python -m experiments variant=verify tokens=4
 #include "common/kernel/decode.cuh"
 #include "common/kernel/drafts.cuh"
@@ -46,20 +46,13 @@ template <class Base> struct Verify : Base {
     for (int n = 0; n < tokens; ++n, next()) Base::template normalize<S>(of(c, n), layer);
   }
 
+  // Attention follows a grid barrier, so the entries of the tokens before one are in the cache; where heads are not
+  // apart, every block makes them.
   static DEVICE void qk_norm_rope(const Context &c, int layer) {
     if constexpr (!Base::heads_apart) return;
     constexpr int heads = model::heads + 2 * model::kv_heads;
     for (int i = int(blockIdx.x) * block_warps + warp(); i < tokens * heads; i += int(gridDim.x) * block_warps)
       Self::norm_rope_store(of(c, i / heads), layer, i % heads);
-  }
-
-  static DEVICE int attention_blocks(const Context &) { return tokens * model::heads; }
-
-  // The entries of the tokens before it are in the cache, since a grid barrier follows qk_norm_rope; where heads are
-  // not apart, every block makes them.
-  static DEVICE void attention(const Context &c, int layer) {
-    for (int i = blockIdx.x; i < tokens * model::heads; i += int(gridDim.x))
-      Self::attend_head(of(c, i / model::heads), layer, i % model::heads);
   }
 
   template <Stage S> static DEVICE void multiply(const Context &c, int layer) {

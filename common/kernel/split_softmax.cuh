@@ -14,7 +14,7 @@ constexpr int partial_size = model::head_dim + 4;          // values; a packet: 
 constexpr int max_splits = scratch_at::partials_size / (model::layers * model::heads * partial_size); // per head
 
 // Work of a block at one time: query heads of one KV head, whose cache is copied once, and positions `begin` to
-// `end` - 1, all before the token's. The last split of a head has the token itself, too.
+// `end` - 1, all before the step's. The last split of a head also has the step's tokens, up to the one that attends.
 struct KvSplit {
   int head, heads, index, splits, begin, end;
 };

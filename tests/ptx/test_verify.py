@@ -15,7 +15,8 @@ from common.model.format import OF_CACHE
 from common.validate.drafts import NO_DRAFT, accepted, looked_up
 
 pytestmark = pytest.mark.cpu
-BELOW = (("redundant_rmsnorm", "vec128"), ("joint_heads", "by_value", "bulk_ring", "columns"))  # what drafts stand on
+RING = ("joint_heads", "by_value", "bulk_ring", "columns")
+BELOW = ((("redundant_rmsnorm", "vec128"), {}), (RING, {}), ((*RING, "stream_kv"), {"chunk": 16}))  # of drafts
 PROMPT, TOKENS, THREADS = 7, 200, 64
 
 
@@ -39,7 +40,7 @@ class Decoding:
 def decoding(request, tiny, open_session, synthetic, seed):
     """decoding(tokens, more=()): a step of so many tokens. Of 24 ids some follow one another again, and some do not."""
     model, random = replace(tiny, name="few ids", layers=2, vocab=24, positions=PROMPT + TOKENS + 16), Random(seed)
-    form, below = request.param
+    form, (below, knobs) = request.param
     model = model.in_formats(kv=form)
     weights, prompt = synthetic(model, seed), [random.randrange(model.vocab) for _ in range(PROMPT)]
 
@@ -48,12 +49,14 @@ def decoding(request, tiny, open_session, synthetic, seed):
         session.reset(prompt, 0, forced=PROMPT)
         return session
 
-    plain = Decoding(start(Composed(below).source(model, THREADS)), [])
+    plain = Decoding(start(Composed(below, knobs).source(model, THREADS)), [])
     plain.session.run(PROMPT + TOKENS - 1)
     ids = plain.known()
 
     def make(tokens: int, *more: str) -> Decoding:
-        return Decoding(start(Composed((*below, *more, "verify"), {"tokens": tokens}).source(model, THREADS)), ids)
+        return Decoding(
+            start(Composed((*below, *more, "verify"), knobs | {"tokens": tokens}).source(model, THREADS)), ids
+        )
 
     return make
 

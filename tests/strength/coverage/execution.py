@@ -16,7 +16,7 @@ from experiments.run.setup import Setup
 from experiments.tables.progress import Progress, Quiet
 from tests.strength.coverage.covered import CoveredDevice, Executed, Place
 from tests.strength.kept import each_apart
-from tests.strength.mutants.generated import SCALED, VERIFY_HEADS, VERIFY_ROWS
+from tests.strength.mutants.generated import SCALED, VERIFY_ROWS, VERIFY_STREAM
 
 # Variants, formats and knobs.
 OTHERS: tuple[tuple[Sequence[str], str, Mapping[str, Any]], ...] = (
@@ -24,7 +24,7 @@ OTHERS: tuple[tuple[Sequence[str], str, Mapping[str, Any]], ...] = (
     (("graph",), "bf16", {"how": "pdl"}),
     (("redundant_rmsnorm", "vec128", "l2_prefetch", "verify"), "bf16", {}),
     *((VERIFY_ROWS, "bf16", {"tokens": tokens}) for tokens in (2, 4)),
-    (VERIFY_HEADS, "bf16", {}),
+    (VERIFY_STREAM, "bf16", {"chunk": 16}),
 )
 Found = Sequence[tuple[str, Mapping[Place, Executed]]]  # title of a stack, and its places
 

@@ -29,7 +29,8 @@ SHARED_BY: tuple[tuple[str, ...], ...] = (
 )
 # By the name of a file that needs more than itself; what some of its text needs comes after the first.
 VERIFY, VERIFY_COLUMNS = ("redundant_rmsnorm", "vec128", "verify"), ("bulk_ring", "columns", "verify")
-VERIFY_ROWS, VERIFY_HEADS = ("bulk_ring", "columns", "tensor_rows", "verify"), (*COLUMNS, "verify")
+VERIFY_ROWS = ("bulk_ring", "columns", "tensor_rows", "verify")
+VERIFY_HEADS, VERIFY_STREAM = (*COLUMNS, "verify"), (*COLUMNS, "stream_kv", "verify")
 STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "productive_spin": (("atomic_barrier", "productive_spin"),),
     "bulk_ring": (("bulk_ring",), ("multi_step", "bulk_ring")),
@@ -45,7 +46,7 @@ STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "asm": (*SHARED_BY, TOKEN, COUNTED, ROWS),
     **dict.fromkeys(("counted_sums", "sums"), (COUNTED,)),
     "split_softmax": (STREAM,),
-    "stream_kv": (STREAM, (*STREAM, "value_token")),  # a launch decodes one token, and several
+    "stream_kv": (STREAM, (*STREAM, "value_token"), VERIFY_STREAM),  # a launch decodes one token, and several
     **dict.fromkeys(("verify", "drafts"), (VERIFY, VERIFY_COLUMNS, VERIFY_HEADS)),
     "joint_heads": (("joint_heads",), VERIFY_HEADS),
 }
