@@ -27,7 +27,7 @@ template <class Base> struct Verify : Base {
   static DEVICE Context of(const Context &c, int n) {
     Context own = c;
     const int behind = n - c.number; // `c` may be the context of another token of the step
-    own.scratch += behind * int(scratch_at::step_size);
+    own.scratch += behind * static_cast<long long>(scratch_at::step_size);
     own.number = n, own.position += behind;
     own.token = int(c.state[state_at::ids + own.position]) < 0 ? 0 : c.state[state_at::ids + own.position];
     own.shared = static_cast<typename Base::Shared *>(c.shared) + (copies ? behind : 0);
