@@ -66,7 +66,7 @@ template <class Base> struct ByValue : Base {
       return Base::template activations<S>(c, layer);
     } else {
       constexpr int size = Tap<S>::size, stride = 4 * block_threads, all = (size + stride - 1) / stride;
-      // equivalent: branch forced: packets beyond the last are neither polled nor stored
+      // equivalent: branch forced or initial value changed: packets beyond the last are neither polled nor stored
       constexpr int packets = all < 4 ? all : 4; // under way at once
       float *to = shared<Self>(c).arrived;
       for (int first = 4 * int(threadIdx.x); first < size; first += packets * stride) {

@@ -63,6 +63,7 @@ template <class Base> struct Columns : Base {
     float squares[Self::tokens] = {};
     UNROLL
     for (int n = 0; n < Self::tokens; ++n) {
+      // equivalent: boundary moved: an additional __syncwarp
       if (n > 0) __syncwarp(); // all lanes have read what they exchanged for the token before
       const ResultOf<Self, input> result{Self::of(c, n), layer};
       if constexpr (!here(input)) x[n].take(c, result);

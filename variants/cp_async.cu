@@ -18,6 +18,7 @@ template <class Base> struct CpAsync : Base {
   template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
     using Staged = typename Job::Row::template Staged<Self::load_bytes>;
     constexpr int width = Job::Row::template width<Self::load_bytes>, columns = 32 * width * tile;
+    // equivalent: - -> +: a tile beyond the last column is neither copied nor multiplied
     constexpr int per_matrix = (Job::K + columns - 1) / columns, per_row = per_matrix * Job::matrices;
     const int first = job.part * block_warps + warp(), stride = job.parts * block_warps;
     // equivalent: 0 -> (-1): a warp without rows has no items, whatever their number below one

@@ -49,6 +49,7 @@ template <class Base> struct SplitKv : Base {
     const float *first = part(c, head * chunks(c));
     for (int i = threadIdx.x; i < model::head_dim; i += block_threads) {
       float max = *first;
+      // equivalent: 1 -> 0: the maximum of the first chunk is there already
       for (int n = 1; n < chunks(c); ++n) max = fmaxf(max, first[n * partial_size]);
       float sum = 0, value = 0;
       for (int n = 0; n < chunks(c); ++n) {

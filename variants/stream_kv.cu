@@ -49,8 +49,7 @@ template <class Base> struct StreamKv : Base {
           Copies::see_stores();
           if constexpr (Self::tokens > 1) position = c.state[state_at::position]; // where accepted drafts have led
         }
-        const int parts = Splits::count(position);
-        for (int i = blockIdx.x; i < Self::tokens * parts; i += int(gridDim.x))
+        for (int i = blockIdx.x, parts = Splits::count(position); i < Self::tokens * parts; i += int(gridDim.x))
           feed_cache<Stage::attention>(c, layer, Splits::at(position, Self::tokens == 1 ? i : i % parts), tile, jobs);
         Base::template feed<Stage::o_proj>(c, layer, tile, jobs);
         Base::template feed<Stage::gate_up>(c, layer, tile, jobs);
@@ -107,6 +106,7 @@ template <class Base> struct StreamKv : Base {
     auto &s = shared<Self>(c);
     const KvSplit split = Splits::at(c.position - c.number, number);
     if constexpr (!Base::ahead)
+      // equivalent: boundary moved: a split without tiles may be announced: copies begin one job early at most
       if (threadIdx.x == 0 && split.begin < split.end) mbarrier_arrive(&s.begun);
     constexpr int lanes = group_warps * Queries::Split::positions, at_once = min_of((per_tile + lanes - 1) / lanes, 4);
     // Known before the query is: which tiles the warp's group has, and the step's tokens up to this one as one more.

@@ -250,6 +250,7 @@ template <int N, int M> DEVICE Products<M> multiply_add(const Packet<16> *a, con
   Products<M> all;
   UNROLL
   for (int m = 0; m < M; ++m) {
+    // equivalent: 1 -> 2: how many sums there are at once decides the time
     constexpr int apart = M == 1 ? 2 : 1; // sums at once: no instruction waits for the one right before it
     float sum[2][4] = {};
     UNROLL

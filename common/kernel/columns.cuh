@@ -122,11 +122,12 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
   // apart. `row(0, i)` is row i. Most tiles have `Often` rows.
   template <int Often, int, int Inputs, class At>
   static DEVICE void multiply(const ColumnInput (&x)[Inputs], int count, At row, float *part, int apart) {
-    constexpr int of_lane =
-        min_of(Lanes::group, Inputs < 6 ? 6 / Inputs : 1); // rows at most, for their sums' registers
+    // Rows at most, for their sums' registers.
+    // equivalent: 6 -> 5 or branch forced: how many rows are multiplied at once decides the time
+    constexpr int of_lane = min_of(Lanes::group, Inputs < 6 ? 6 / Inputs : 1);
     constexpr int most = Lanes::rows * of_lane, turns = (Often + most - 1) / most;
     constexpr int at_once = (Often + turns - 1) / turns, sums = (at_once + Lanes::rows - 1) / Lanes::rows; // per lane
-    // equivalent: branch forced or equality inverted or boundary moved: both ways are right for a full tile
+    // equivalent: branch forced or equality inverted or boundary moved or bound off by one: a full tile takes both ways
     if (sums > 1 && count == Often) { // so the compiler knows every row
       ROLLED
       for (int i = 0; i < Often; i += sums * Lanes::rows) some<sums>(x, i, Often, row, part, apart);
@@ -231,7 +232,8 @@ finish_batch(const Context &c, unsigned batch, const float (&squares)[Inputs], i
   for (int n = 0; n < Inputs; ++n)
     if (lane() == 0) part[n][warp()][max_sums] = squares[n];
   block_barrier();
-  constexpr int rows = max_sums / Job::matrices; // upper bound; one input at a time
+  // equivalent: / -> *: it is an upper bound
+  constexpr int rows = max_sums / Job::matrices; // one input at a time
   UNROLL
   // equivalent: boundary moved: an additional turn is beyond the last row of each input, and finishes nothing
   for (int turn = 0; turn < Inputs * rows; turn += block_threads) { // one turn in a block of usual size

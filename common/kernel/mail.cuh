@@ -27,6 +27,7 @@ template <Stage S> DEVICE float *mail(const Context &c, unsigned turn, int layer
 // Publishes element i. A value that looks unwritten becomes another NaN.
 template <Stage S> DEVICE void send(const Context &c, int layer, int i, float value) {
   const unsigned bits = __float_as_uint(value);
+  // equivalent: operands swapped: no arithmetic of a GPU makes that NaN
   store_relaxed(mail<S>(c, c.turn, layer) + i, bits == unwritten ? unwritten >> 1 : bits);
   store_relaxed(mail<S>(c, c.turn + 1, layer) + i, unwritten);
 }

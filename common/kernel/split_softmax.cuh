@@ -96,6 +96,7 @@ struct Queries {
     constexpr int apart = group_warps * Split::positions;
     ROLLED
     for (int start = warp() % group_warps * Split::positions; start < count; start += AtOnce * apart) {
+      // equivalent: index off by one: an array larger than needed
       float weight[N][AtOnce] = {}, scales[AtOnce];
       UNROLL
       for (float &scale : scales) scale = 1;

@@ -17,6 +17,7 @@ DEVICE constexpr int packet_of(int i) { return i / line * 8 + i % 32 / 4; }
 // and the last 8, which are all 24. A term is `apart` elements after the one before.
 DEVICE void store_terms(const float *x, int i, bf16 *terms, int apart, int packet) {
   bf16 *to = terms + packet * 8 + i % line / 32 * 2; // words of the two halves take turns
+  // equivalent: 4 -> 5: an element that nobody reads
   float rest[4] = {x[0], x[1], x[2], x[3]};
   UNROLL
   for (int t = 0; t < 3; ++t) {

@@ -60,7 +60,8 @@ WIDE = Model("wide", 1080, 520, 2, 4, 2, 200, 509, 320, 5e5, 1e-6, False)
 # All plain trials have the first, so that a stack is compiled once for them: just wide enough for a second turn of each
 # loop of a warp over a row or a head, and for a third chunk of positions.
 SEVERAL = Model("several turns", 288, 136, 1, 6, 2, 40, 251, 136, 5e5, 2.0**-5, False)
-GRID = Model("one layer", 160, 200, 1, 6, 2, 16, 509, 136, 5e5, 2.0**-5, False)
+# Its columns are as many as one warp takes, so that no lane is left over.
+GRID = Model("one layer", 128, 200, 1, 6, 2, 16, 509, 136, 5e5, 2.0**-5, False)
 # A lane's second turn may store to another lane's place; in packets of 16 bytes a head has 9 of 16 lanes.
 # A third layer, as places of two may be shared by mistake; one KV head, so that three blocks share its chunks.
 NINE = Model("heads of 72", 96, 104, 3, 3, 1, 72, 509, 136, 5e5, 2.0**-5, False)
@@ -69,7 +70,8 @@ LONG = Model("long", 64, 72, 2, 2, 1, 64, 251, 16_400, 1e6, 1e-6, True)
 # A row fits the smallest slot of a ring, 6 KB, so that every legal knob value works in this trial; a block's share of a
 # matrix is larger than any prefetch.
 WORDS = Model("many words", 24, 2824, 1, 2, 1, 8, 131_712, 16, 1e4, 1e-6, True)
-SQUARE = Model("square", 128, 128, 3, 4, 4, 32, 128, 128, 1e6, 1e-6, False)
+# The last weights are gains, with no padding behind them.
+SQUARE = Model("square", 128, 128, 3, 4, 4, 32, 128, 128, 1e6, 1e-6, True)
 LEAST = Model("least", 8, 8, 1, 1, 1, 520, 2, 1, 1e4, 1e-6, False)
 
 TRIALS = (
