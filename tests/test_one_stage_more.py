@@ -31,7 +31,7 @@ def validated(scratch, cpu_cache, *argv):
 
 
 def test_a_renamed_stage(scratch, cpu_cache, seed):
-    """A file that names the stage is part of its definition, computation or reference, or describes kernels."""
+    """A file that names the stage is part of its definition, computation, reference or probe, or describes kernels."""
     old = re.compile(r"\bgate_up\b")
     # Faults of the validator's own test quote lines of the kernel, as tests do.
     files = [path for path in scratch.path.rglob("*.*") if path.is_file() and "faults" not in path.parts]
@@ -40,8 +40,9 @@ def test_a_renamed_stage(scratch, cpu_cache, seed):
             path.write_text(old.sub("mlp_gate", text))
     names = ("graph", "l2_prefetch", "productive_spin", "by_value", "bulk_ring", "columns", "stream_kv")
     computation = {STEP, INPUTS, *(f"variants/{name}.cu" for name in names)}
+    probe = {f"experiments/timing/rounds.{suffix}" for suffix in ("cu", "py")}
     described = {name for name in scratch.touched() if name.startswith(("conf/variant/",))}
-    assert scratch.touched() - described == {DEFINITION, REFERENCE, TRITON, *computation}
+    assert scratch.touched() - described == {DEFINITION, REFERENCE, TRITON, *computation, *probe}
     rows = validated(scratch, cpu_cache, "stack=[smem_cache,atomic_barrier,productive_spin]", f"seed={seed}")
     assert [row["status"] for row in rows] == ["PASSED"]
     assert "mlp_gate" in rows[0]["counts"]

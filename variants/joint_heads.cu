@@ -1,7 +1,7 @@
 // Idea        q/k norm and RoPE in the blocks that attend, one block per query head; all blocks go on projecting
 // Hypothesis  one grid barrier per layer is saved (28 of 227 at 28 layers); a block makes its query head for itself,
 //             and the token's key and value, from 1.5 KB: the query heads of a KV head repeat what one could do
-// Overrides   qk_norm_rope, after, prepare, query, entry
+// Overrides   heads_apart, qk_norm_rope, after, prepare, query, entry
 // Run         python -m experiments variant=joint_heads
 #include "common/kernel/decode.cuh"
 

@@ -30,8 +30,12 @@ template <class Format> struct Entries {
     }
     const float largest = __uint_as_float(unsigned(bits));
     const float exact = largest / most, up = __uint_as_float((__float_as_uint(exact) + 0xffffu) & 0xffff0000u);
-    // equivalent: 1 -> 0 or branch forced: only for zeros and NaN, of which tests/ptx/test_kv_formats.py makes entries
-    return largest < least ? 1 : exact <= up ? up : exact; // rounding up a GPU's NaN, 0x7fffffff, would leave NaN
+    // equivalent: 1 -> 0: only for zeros, of which tests/ptx/test_kv_formats.py makes entries
+    return largest < least ? 1
+           // Rounding up a GPU's NaN, 0x7fffffff, would leave NaN.
+           // equivalent: ? -> || true ?: only for NaN, of which that test makes entries
+           : exact <= up ? up
+                         : exact;
   }
 
   template <class Make, class To> static DEVICE void store(float *room, Make make, To to) {

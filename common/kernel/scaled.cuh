@@ -59,7 +59,8 @@ template <class Format, int Bytes> struct ScaledPacket {
     const unsigned word = numbers.word[n * 2 * Format::bits / 32];
     if constexpr (Format::real) {
       // equivalent: 0 -> 1: the bits of that byte are masked off
-      const unsigned upper = __byte_perm(word, 0, n % 2 == 0 ? 0x1404u : 0x3424u); // the upper byte of each half
+      const unsigned upper = __byte_perm(word, 0, // the upper byte of each half
+                                         n % 2 == 0 ? 0x1404u : 0x3424u);
       const unsigned less = (upper >> 4 & 0x07f007f0u) | (upper & 0x80008000u);
       return fma_bf16x2(less, 0x7b807b80u, 0x80008000u); // times 2^120, and -0
     } else if constexpr (Format::bits == 4) {

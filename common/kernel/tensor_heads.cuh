@@ -97,7 +97,9 @@ struct TensorQueries : Queries {
     seen[k].sum = seen[k].sum * keep + scores.value[0] + scores.value[1];
     // equivalent: boundary moved: lanes 4 and 20 have the scores of lanes 0 and 16, and store them there
     // equivalent: 16 -> 15: lanes 15 and 31 have the scores of lanes 3 and 19, and store them there
-    if (lane() % 16 >= 4 || h >= heads) return;
+    if (lane() % 16 >= 4 || // it has the scores of another lane
+        h >= heads)
+      return;
     float *to = common.weight[warp()][h];
     to[2 * q] = scores.value[0];
     to[2 * q + 1] = scores.value[1];

@@ -72,7 +72,7 @@ class Window:
 
     @property
     def loads(self) -> tuple[Load, ...]:
-        """Those that this GPU can do."""
+        """Loads that this GPU can do."""
         return PLAIN + (BULK if self._bulk else ())
 
     def read(self, load: Load) -> Sample:

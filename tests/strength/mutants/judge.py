@@ -102,7 +102,7 @@ def judge(mutant: Mutant, seed: int, cache: Path) -> Judged:
 
 
 class _Affected:
-    """Those of `every` whose code the mutant changes on `trial`; the first of them, where it changes none.
+    """Grounds of `every` whose code the mutant changes on `trial`; the first of them, where it changes none.
 
     Asked one after another, as far as a judge comes. Raises CompileError.
     """
