@@ -110,9 +110,12 @@ def test_a_dropped_grid_barrier_is_found(run, tiny, stage):
     "mutant", sampled([each for each in read_mutants() if each.expect == "race"], 4), ids=lambda mutant: mutant.name
 )
 def test_a_fault_that_only_the_detector_finds(mutant, cpu_cache, seed):
-    """`make soak` tries all of them. Of a barrier in shared memory it says that nothing orders its first use."""
+    """`make soak` tries all of them. Of a barrier in shared memory it says that nothing orders its first use.
+
+    In some schedules a slot that is given back too early is filled twice, before a lane reads what is not there.
+    """
     ((ground,), trial) = grounds(mutant, cpu_cache), race_trial(mutant)
-    assert re.search("data race: |nothing orders this", ground.found(trial, seed))
+    assert re.search("data race: |nothing orders this|more arrivals than the mbarrier", ground.found(trial, seed))
 
 
 def test_an_index_outside_a_local_variable_is_found(run, tiny):
