@@ -59,7 +59,7 @@ WIDE = Model("wide", 1080, 520, 2, 4, 2, 200, 509, 320, 5e5, 1e-6, False)
 # One layer, since many blocks make a step slow. With this eps a norm can be exact, and eps can decide it.
 # All plain trials have the first, so that a stack is compiled once for them: just wide enough for a second turn of each
 # loop of a warp over a row or a head, and for a third chunk of positions.
-SEVERAL = Model("several turns", 288, 136, 1, 6, 2, 40, 251, 136, 5e5, 2.0**-5, False)
+SEVERAL = Model("several turns", 288, 136, 1, 6, 2, 40, 251, 264, 5e5, 2.0**-5, False)
 # Its columns are as many as one warp takes, so that no lane is left over.
 GRID = Model("one layer", 128, 200, 1, 6, 2, 16, 509, 136, 5e5, 2.0**-5, False)
 # A lane's second turn may store to another lane's place; in packets of 16 bytes a head has 9 of 16 lanes.
@@ -90,7 +90,7 @@ TRIALS = (
         SEVERAL,
         32,
         3,
-        (Start(135), Start(63, steps=2)),
+        (Start(263), Start(63, steps=2)),
         plain=True,
     ),
     Trial(
@@ -99,7 +99,7 @@ TRIALS = (
         SEVERAL,
         32,
         33,
-        (Start(0, steps=2, barriers=AGES[3]), Start(130, steps=2)),
+        (Start(0, steps=2, barriers=AGES[3]), Start(258, steps=2)),
         plain=True,
     ),
     Trial(
@@ -130,7 +130,7 @@ TRIALS = (
         SEVERAL,
         32,
         5,
-        (Start(134, 2, history="late keys"),),
+        (Start(262, 2, history="late keys"),),
         plain=True,
     ),
     Trial(
