@@ -69,9 +69,9 @@ struct TwoLevel {
   }
 };
 
-// No barrier: every block adds to each counter, from one on that few other blocks begin with.
+// No barrier: every block adds to each counter, from one on that few other blocks begin with. Their number, `counters`,
+// is written in front of this text.
 struct CountedAdds {
-  static constexpr int counters = 1024;
   static DEVICE void meet(const Context &c) {
     auto *first = reinterpret_cast<unsigned long long *>(word(c, 0));
     for (int i = threadIdx.x; i < counters; i += block_threads)

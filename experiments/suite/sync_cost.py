@@ -24,7 +24,7 @@ ROUNDS = 140  # of a launch: the exchanges by value of a token of 28 layers
 ROUNDS_BESIDE = 56  # of a launch that reads, so that what is read is some hundreds of MB, and L2 has none of it
 CPU_ROUNDS = 8  # of any launch where only counts are asked for
 REPEATS = 20
-COUNTERS = 1024  # of counted adds, as in sync_cost.cu
+COUNTERS = 1024  # of counted adds
 QUESTION = f"what a barrier, a node of a graph, a launch and an exchange cost, {OPERATIONS} or some tens in a row"
 NOTES = (
     "Median of 20 runs. Launches are queued after a kernel that keeps the GPU busy: no time of the host is in the "
@@ -99,7 +99,7 @@ def grids(most: int) -> list[int]:
 def kernel(operation: Operation, threads: int) -> Source:
     """The text of one operation, built as decode kernels are."""
     entry = [f"struct Kernel : sync::Meetings<sync::{operation.barrier}> {{}};", f"KERNEL_ENTRY(Kernel, {threads}, 1)"]
-    text = kernel_text(Layout(SHAPE), threads, [KERNELS], entry)
+    text = kernel_text(Layout(SHAPE), threads, [KERNELS], entry, [f"constexpr int counters = {COUNTERS};"])
     name = operation.name.replace(" ", "_")
     return Source((name,), SHAPE, threads, {}, operation.launch, operation.each, 1, 75, text)
 
