@@ -75,6 +75,7 @@ def test_a_time_is_the_newest_of_one_gpu_model_day_and_position():
     assert found["joint_heads"]["against the row above"].replace("\u00a0", " ") == "-10.0 % [-12.0, -9.0]"
     (note,) = table(evidence(*here, *odd, *other)).notes
     assert f"**H200, tiny, {DAY}**" in note
+    assert "Kernels: their texts of `aaaaaaa`." in note, "a kernel may have changed since"
 
 
 def test_a_change_against_another_stack_is_not_one_against_the_row_above():

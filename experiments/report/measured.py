@@ -38,6 +38,7 @@ class Timed:
     change   of the time at FIRST against the row above: (effect, low, high); None where the two were not timed in pairs
     marks    by position: UNSTABLE, WHOLE
     id       of the record
+    commit   of the kernel's text, seven digits; "" where git was not there to say
     """
 
     us: Mapping[int, float]
@@ -45,6 +46,7 @@ class Timed:
     change: tuple[float, float, float] | None
     marks: Mapping[int, str]
     id: str
+    commit: str
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ def _notes(now: Measured, files: Mapping[str, str]) -> list[str]:
         return [f"{OPEN}: no record of a GPU has a step."]
     rows = [row for row in now.rows.values() if row]
     marks = {mark for row in rows for mark in row.marks.values()}
+    commits = sorted({f"`{row.commit}`" for row in rows if row.commit})
     sources = sorted({f"`experiments/results/{files[row.id]}`" for row in rows if row.id in files})
     notes = [
         f"**{now.place.gpu}, {now.place.model}, {now.place.day}**: µs a token at a position, batch 1, each kernel "
@@ -131,6 +134,7 @@ def _notes(now: Measured, files: Mapping[str, str]) -> list[str]:
         f"({100 * VERDICT_CONFIDENCE:.0f} %).",
         f"{WHOLE} mean over {now.tokens} tokens of a generation from there (`experiment=rivals`)." * (WHOLE in marks),
         f"{UNSTABLE} its rounds disagree (UNSTABLE)." * (UNSTABLE in marks),
+        f"Kernels: their texts of {', '.join(commits)}." * bool(commits),
         f"Records: {', '.join(sources)}." * bool(sources),
     ]
     return [" ".join(filter(None, notes))]
@@ -145,7 +149,12 @@ def _of_run(run: Record, above: Sequence[str] | None) -> Timed:
         change=(pair["effect"], pair["low"], pair["high"]) if pair else None,
         marks={at: UNSTABLE for at, latency in found.items() if latency["verdict"] == "UNSTABLE"},
         id=run["id"],
+        commit=_commit(run),
     )
+
+
+def _commit(record: Record) -> str:
+    return str(record.get("provenance", {}).get("git", {}).get("commit") or "")[:7]
 
 
 def _of_generation(row: Record, ceiling: float) -> Timed:
@@ -153,7 +162,7 @@ def _of_generation(row: Record, ceiling: float) -> Timed:
     rates = {int(head.rpartition(" ")[2]): rate for head, rate in row["found"].items() if head.startswith("tok/s at ")}
     us = {at: 1e6 / rate for at, rate in rates.items()}
     share = Model(**row["asked"]["model"]).bytes_per_token(FIRST) * rates[FIRST] / ceiling if FIRST in rates else None
-    return Timed(us, share, None, dict.fromkeys(us, WHOLE), row["id"])
+    return Timed(us, share, None, dict.fromkeys(us, WHOLE), row["id"], _commit(row))
 
 
 def _rivals(evidence: Evidence, place: Place) -> dict[str, Record]:
