@@ -7,10 +7,12 @@ from common.compile.source import KERNEL, Source, build, flatten
 from common.model.shapes import Model
 
 
-def bare_kernel(model: Model, body: str, shared: str = "", threads: int = 64, load: str | None = None) -> Source:
+def bare_kernel(
+    model: Model, body: str, shared: str = "", threads: int = 64, load: str | None = None, members: str = ""
+) -> Source:
     """A kernel with the step `body`; `c` is the context, `s` the shared struct, `out` the scratch buffer.
 
-    load: body of a loader warp beside the `threads`; None: no loader.
+    load: body of a loader warp beside the `threads`; None: no loader. members: what else the kernel's type declares.
     """
     base = build([], model, threads)
     constants = base.text.split('#line 1 "common')[0]
@@ -23,6 +25,7 @@ def bare_kernel(model: Model, body: str, shared: str = "", threads: int = 64, lo
             constants,
             *(line for name in names for line in flatten(KERNEL / f"{name}.cuh", seen)),
             f"struct Kernel {{ struct Shared {{ {shared} int unused; }};",
+            members,
             "static DEVICE void enter(const Context &) {}",
             f"static DEVICE void decode(const Context &c, int) {{ {own}",
             '#line 1 "test"',

@@ -147,11 +147,13 @@ def launch(cpu_cache: Path, tiny: Model) -> Callable[..., OpenSession]:
         token: int = 1,
         load: str | None = None,
         races: bool = False,
+        members: str = "",
     ) -> OpenSession:
         device = OpenDevice(cpu_cache, seed=seed, timeout=timeout, races=races)
         layout = Layout(tiny)
         weights = torch.arange(layout.weights_size, dtype=torch.float32).remainder(97).bfloat16()
-        session = device.session(device.compile(bare_kernel(tiny, body, shared, threads, load)), weights, blocks)
+        source = bare_kernel(tiny, body, shared, threads, load, members)
+        session = device.session(device.compile(source), weights, blocks)
         session.reset([token], 0)
         session.run()
         return session

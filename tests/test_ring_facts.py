@@ -7,7 +7,8 @@ from composed import Composed
 from cubins import QWEN
 from sampled import sampled
 
-from common.compile.nvrtc import compile_ptx
+from common.compile.nvrtc import compile_all, compile_ptx
+from common.compile.sass import sass
 
 RINGS = ("bulk_ring", "vec128 bulk_ring", "joint_heads folded_norm by_value bulk_ring")
 MARKED = (("bulk_ring",), ("joint_heads", "by_value", "bulk_ring", "stream_kv"))  # stacks with copies that hot_l2 marks
@@ -47,10 +48,22 @@ def test_tensor_rows_multiply_128_weights_by_an_instruction(nvrtc):
     assert own.registers <= 168, "9 warps, of which 12 are counted, have 65,536"
     warps, rows = 8, {QWEN.hidden: 8, QWEN.heads * QWEN.head_dim: 4, QWEN.intermediate: 2}  # by elements of a row
     inputs = [QWEN.hidden] * 3 + [QWEN.heads * QWEN.head_dim, QWEN.intermediate]  # qkv, gate and up, and the head
-    (once,) = nvrtc.resources(Composed(names, {"tiles": 1}).source(QWEN), "decode", ("sm_90",))
+    (once,) = nvrtc.resources(Composed(names, {"products": 1}).source(QWEN), "decode", ("sm_90",))
     assert once.count("HMMA") == sum(rows[k] * k // warps // 128 for k in inputs)
-    assert own.count("HMMA") == 3 * once.count("HMMA"), "of a pair of tiles, and of one that is left"
+    assert own.count("HMMA") == 2 * once.count("HMMA")
     assert own.count("FFMA") < lanes.count("FFMA") / 2
+
+
+def test_tensor_rows_load_weights_before_the_input_arrives(nvrtc):
+    """In each stage of a layer packets for all instructions of the first products, two each, come before any poll."""
+    source = Composed(("joint_heads", "by_value", "bulk_ring", "columns", "tensor_rows")).source(QWEN)
+    (cubin,) = compile_all(source.text, ["sm_90"], source.name, nvrtc.cache).values()
+    listing = sass(cubin, cache_dir=nvrtc.cache)
+    order = re.findall(r"LDS\.128|LDG\.E\.128\.STRONG|HMMA", listing)
+    text = "".join({"LDS.128": "w", "HMMA": "H"}.get(each, "p") for each in order)
+    stages = [(w.count("w"), len(h)) for w, h in re.findall(r"(w+)p[wp]*(H+)", text)]
+    assert all(loaded >= instructions / 2 for loaded, instructions in stages[:4]), text  # the head's follow
+    assert [instructions for _, instructions in stages[:4]] == [16, 16, 16, 12], text
 
 
 def test_scores_of_eight_positions_by_tensor_cores(nvrtc):

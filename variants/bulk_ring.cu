@@ -30,10 +30,10 @@ template <class Base> struct BulkRing : Base {
     static_assert(per_tile > 0, "a slot of the ring does not hold a row of every matrix: raise kb, to 16 at most, "
                                 "or leave bulk_ring out");
     static_assert(row_bytes % 16 == 0, "copies into the ring need rows of a multiple of 8 weights");
-    const int first, count;
+    const int first, count; // no grid is so large that a number of rows times it has more than 32 bits
     DEVICE explicit Rows(const Job &job)
-        : first(int(size_t(job.rows) * job.part / job.parts)),
-          count(int(size_t(job.rows) * (job.part + 1) / job.parts) - first) {}
+        : first(int(unsigned(job.rows) * job.part / job.parts)),
+          count(int(unsigned(job.rows) * (job.part + 1) / job.parts) - first) {}
     // Row `r` of matrix `m` in the slot of a tile.
     static DEVICE unsigned char *place(unsigned char *slot, int m, int r) {
       return slot + (m * per_tile + r) * row_bytes;

@@ -1,8 +1,8 @@
 // Idea        a warp multiplies its share of the columns of all rows of its block, with the input of these columns in
 //             registers; a norm is a factor of the finished sums, and its squares are one sum more
 // Hypothesis  a warp waits for an eighth of the input only, straight into registers: nothing is staged before a
-//             product, no block barrier comes before it, and fp32 vectors are read once a stage, not once a row
-// Overrides   enter, whole_inputs, qkv, o_proj, gate_up, down, normalize, after, matvec, emit
+//             product, and fp32 vectors are read once a stage, not once a row
+// Overrides   whole_inputs, qkv, o_proj, gate_up, down, normalize, after, matvec, emit
 // Run         python -m experiments variant=columns
 #include "common/kernel/columns.cuh"
 #include "common/kernel/decode.cuh"
@@ -11,20 +11,12 @@ template <class Base> struct Columns : Base {
   using Self = typename Base::Self;
 
   struct Shared : Base::Shared {
-    // By token of a step and warp, its squares last; a second place for the next sums.
-    float part[2][Self::tokens][block_warps][max_sums + 1];
-    float stream[Self::tokens][model::hidden]; // the residual stream in the rows of this block
-    unsigned batch[block_threads];             // the next one of each thread: places are taken in turn
+    float part[Self::tokens][block_warps][max_sums + 1]; // by token of a step and warp, its squares last
+    float stream[Self::tokens][model::hidden];           // the residual stream in the rows of this block
   };
 
   static constexpr bool whole_inputs = false;
   static constexpr bool here(Stage s) { return s == Stage::input_norm || s == Stage::post_norm; }
-
-  static DEVICE void enter(const Context &c) {
-    // equivalent: constant changed: batches take their places in turn, whichever is the first
-    if (int(threadIdx.x) < block_threads) shared<Self>(c).batch[int(threadIdx.x)] = 0;
-    Base::enter(c);
-  }
 
   static DEVICE void qkv(const Context &c, int layer) { multiply_columns<Stage::qkv>(c, layer); }
   static DEVICE void o_proj(const Context &c, int layer) { multiply_columns<Stage::o_proj>(c, layer); }
@@ -53,27 +45,31 @@ template <class Base> struct Columns : Base {
   }
 
   // The products of stage S with its input, which has arrived when `begin()` gives what finishes a row of token n of
-  // the step: `finish(n, row, sums)`.
+  // the step: `finish(n, row, sums)`. What needs no input is done first: weights and gains are loaded.
   template <Stage S, class Begin> static DEVICE void column_products(const Context &c, int layer, Begin begin) {
     constexpr Stage input = input_of(S);
     // equivalent: layer -> 0: the loader has copied the layer's rows; the job only says how many
     const auto job = Self::template job<S>(c, layer);
-    const JobCursor<Self, decltype(job)> cursor(c, job);
-    typename InputOf<Self, typename decltype(job)::Row>::Type x[Self::tokens];
+    using In = typename InputOf<Self, typename decltype(job)::Row>::Type;
+    In x[Self::tokens];
+    typename In::Gains gain = {};
+    if constexpr (here(input)) gain = x[0].load_gains(gains<input>(c, layer));
+    JobCursor<Self, decltype(job)> cursor(c, job);
     float squares[Self::tokens] = {};
+    block_barrier(); // the rows of the stage before are finished: parts are read, and no poll delays a row
     UNROLL
     for (int n = 0; n < Self::tokens; ++n) {
       // equivalent: boundary moved: an additional __syncwarp
       if (n > 0) __syncwarp(); // all lanes have read what they exchanged for the token before
       const ResultOf<Self, input> result{Self::of(c, n), layer};
       if constexpr (!here(input)) x[n].take(c, result);
-      if constexpr (here(input)) squares[n] = x[n].take_and_scale(c, result, gains<input>(c, layer));
+      if constexpr (here(input)) squares[n] = x[n].take_and_scale(c, result, gain);
     }
     const auto finish = begin();
-    const unsigned batch = multiply_job(c, cursor, x, squares, [&](int n, int row, auto &sums, unsigned batch) {
+    multiply_job(c, cursor, x, squares, [&](int n, int row, auto &sums) {
       if constexpr (here(input)) {
         UNROLL
-        for (float &sum : sums) sum *= norm_factor<Self>(c, n, batch);
+        for (float &sum : sums) sum *= norm_factor<Self>(c, n);
       }
       finish(n, row, sums);
     });
@@ -82,19 +78,19 @@ template <class Base> struct Columns : Base {
         UNROLL
         for (int n = 0; n < Self::tokens; ++n) {
           const auto publish = Self::template publish<input>(Self::of(c, n), layer);
-          x[n].each_once(
-              [&, scale = norm_factor<Self>(c, n, batch)](int i, float value) { publish(i, value * scale); });
+          x[n].each_once([&, scale = norm_factor<Self>(c, n)](int i, float value) { publish(i, value * scale); });
         }
       }
   }
 
   // The caller has a vector, and finishes the sums of a row.
   template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
-    const JobCursor<Self, Job> cursor(c, job);
+    JobCursor<Self, Job> cursor(c, job);
     typename InputOf<Self, typename Job::Row>::Type x[1];
+    block_barrier(); // parts are read
     x[0].take(c, Vector{job.x});
     const float none[1] = {};
-    multiply_job(c, cursor, x, none, [&](int, int row, const auto &sums, unsigned) { emit(row, sums); });
+    multiply_job(c, cursor, x, none, [&](int, int row, const auto &sums) { emit(row, sums); });
   }
 
   // The residual stream stays where its rows are finished; only the embedding is read.

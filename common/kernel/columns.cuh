@@ -68,11 +68,14 @@ struct Vector {
   }
 };
 
+template <class Self, class Job> struct ColumnTiles;
+
 // The input of this lane's columns, 0 where it has none.
 template <class Row> struct ColumnInput : ColumnLanes<Row> {
   using Lanes = ColumnLanes<Row>;
-  static constexpr int tiles = 1; // at once at most
+  template <class Self, class Job> using Tiles = ColumnTiles<Self, Job>;
   static constexpr int width = Lanes::width;
+  static constexpr int loads = width / 8; // for the gains of a packet
   float x[width * Lanes::each] = {};
 
   // `from.template at<N, Run, Apart>(i)` gives N elements from element i on, in runs; the loads of a lane are issued
@@ -88,21 +91,27 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
     }
   }
 
-  // As `take`, with each element times its gain; returns the warp's part of the sum of squares without gains. Gains are
-  // loaded before the elements, which may not have arrived.
-  template <class From> DEVICE float take_and_scale(const Context &c, const From &from, const Weight *gains) {
-    constexpr int loads = width / 8; // for the gains of a packet
-    Packet<16> gain[Lanes::each * loads] = {};
+  struct Gains {
+    Packet<16> packet[Lanes::each * loads];
+  };
+  // The gains of a norm that the lane's columns have.
+  static DEVICE Gains load_gains(const Weight *gains) {
+    Gains gain = {};
     UNROLL
     for (int p = 0; p < Lanes::each * loads; ++p)
       // equivalent: / -> * or branch forced or boundary moved: gains beyond the last meet elements that are zero
       if (Lanes::packet(p / loads) < Lanes::packets)
-        gain[p] = load_weights<16>(gains + width * Lanes::packet(p / loads) + 8 * (p % loads));
+        gain.packet[p] = load_weights<16>(gains + width * Lanes::packet(p / loads) + 8 * (p % loads));
+    return gain;
+  }
+
+  // As `take`, with each element times its gain; returns the warp's part of the sum of squares without gains.
+  template <class From> DEVICE float take_and_scale(const Context &c, const From &from, const Gains &gain) {
     take(c, from);
     float squares = 0;
     UNROLL
     for (int j = 0; j < width * Lanes::each; ++j) {
-      const unsigned pair = gain[j / 8].word[j % 8 / 2];
+      const unsigned pair = gain.packet[j / 8].word[j % 8 / 2];
       squares = fmaf(x[j], x[j], squares);
       x[j] *= j % 2 == 0 ? bf16_low(pair) : bf16_high(pair);
     }
@@ -119,8 +128,8 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
   }
 
   // The warp's partial sums of `count` rows of a tile for each input, into `part`; those of two inputs are `apart` sums
-  // apart. `row(0, i)` is row i. Most tiles have `Often` rows.
-  template <int Often, int, int Inputs, class At>
+  // apart. `row(i)` is row i. Most tiles have `Often` rows.
+  template <int Often, int Inputs, class At>
   static DEVICE void multiply(const ColumnInput (&x)[Inputs], int count, At row, float *part, int apart) {
     // Rows at most, for their sums' registers.
     // equivalent: 6 -> 5 or branch forced: how many rows are multiplied at once decides the time
@@ -147,7 +156,7 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
     for (int s = 0; s < Sums; ++s) {
       const int i = begin + s * Lanes::rows + lane() / Lanes::group;
       // equivalent: boundary moved or bound off by one: a product beyond the last is not kept
-      const auto weights = row(0, i < end ? i : end - 1);
+      const auto weights = row(i < end ? i : end - 1);
       UNROLL
       for (int p = 0; p < Lanes::each; ++p) {
         const int packet = Lanes::packet(p), at = Lanes::exact || packet < Lanes::packets ? packet : 0;
@@ -190,44 +199,49 @@ template <unsigned Slots> struct RingPosition {
   }
 };
 
-// Multiplies the next `Tiles` tiles of a job that has `left` rows by each of the inputs, whose parts are `apart` sums
-// apart, and gives their slots back. Called by all lanes of a warp.
-template <class Self, class Job, int Tiles, class In, int Inputs, class RingPosition> DEVICE void
-multiply_tiles(const Context &c, const In (&x)[Inputs], RingPosition &place, int left, float *part, int apart) {
-  static_assert(Tiles <= 2, "add a place for each further tile");
+// The tiles of a job as a warp with ColumnInput multiplies them: one by one, out of the ring.
+template <class Self, class Job> struct ColumnTiles {
   using Mine = typename Self::template Rows<Job>;
-  constexpr int matrices = Job::matrices, per_tile = Mine::per_tile;
-  auto &s = shared<Self>(c);
-  const RingPosition at[2] = {place, place.next()};
-  Mbarrier *full[Tiles];
-  unsigned phase[Tiles];
-  UNROLL
-  // not executed: NVRTC selects a tile's slot; where it leaves a branch, that goes one way
-  for (int t = 0; t < Tiles; ++t) full[t] = &s.full[at[t].slot], phase[t] = at[t].phase;
-  wait_for_phases(c, full, phase);
-  place = at[Tiles - 1].next();
-  const auto row = [&](int t, int i) { return Mine::at(s.slot[at[t].slot], i % matrices, i / matrices); };
-  In::template multiply<per_tile * matrices, Tiles>(x, min_of(Tiles * per_tile, left) * matrices, row, part, apart);
-  __syncwarp(); // all lanes have read
-  UNROLL
-  for (int t = 0; t < Tiles; ++t)
-    if (lane() == 0) mbarrier_arrive(&s.empty[at[t].slot]);
-}
+  static constexpr int span = Mine::per_tile * Job::matrices; // sums of a tile; a batch has whole ones
+  RingPosition<Self::slots> place;                            // the next tile's
 
-// What a thread can compute before the input of a job arrives: its rows, and its place in the ring.
-template <class Self, class Job> struct JobCursor : Self::template Rows<Job> {
-  RingPosition<Self::slots> place; // the next tile's
-  unsigned batch;                  // the next one
-  DEVICE JobCursor(const Context &c, const Job &job)
-      : Self::template Rows<Job>(job), place(shared<Self>(c).tile[int(threadIdx.x)]),
-        batch(shared<Self>(c).batch[int(threadIdx.x)]) {}
+  DEVICE ColumnTiles(const Context &, RingPosition<Self::slots> place, int) : place(place) {}
+
+  // The warp's parts of the next `count` sums for each input; the parts of two inputs are `apart` sums apart. Gives the
+  // slots back. Called by all lanes of a warp.
+  template <class In, int Inputs>
+  DEVICE void multiply(const Context &c, const In (&x)[Inputs], int count, float *part, int apart) {
+    auto &s = shared<Self>(c);
+    ROLLED
+    for (int done = 0; done < count; done += span, place = place.next()) {
+      wait_for_phase(c, &s.full[place.slot], place.phase);
+      const auto row = [&](int i) { return Mine::at(s.slot[place.slot], i % Job::matrices, i / Job::matrices); };
+      In::template multiply<span>(x, min_of(span, count - done), row, part + done, apart);
+      __syncwarp(); // all lanes have read
+      if (lane() == 0) mbarrier_arrive(&s.empty[place.slot]);
+    }
+  }
 };
 
-// Adds the partial sums of the warps. Threads that add none, and those that are done, go on: the next batch has another
-// buffer, and after it all threads meet again.
-template <class Self, class Job, int Inputs, class Finish> DEVICE void
-finish_batch(const Context &c, unsigned batch, const float (&squares)[Inputs], int first, int count, Finish finish) {
-  auto &part = shared<Self>(c).part[batch % 2];
+// What a thread can do before the input of a job arrives: find its rows and its place in the ring, and load weights.
+template <class Self, class Job> struct JobCursor : Self::template Rows<Job> {
+  using Input = typename InputOf<Self, typename Job::Row>::Type;
+  typename Input::template Tiles<Self, Job> tiles;
+  DEVICE JobCursor(const Context &c, const Job &job)
+      : Self::template Rows<Job>(job), tiles(c, begin(c, this->count), this->count * Job::matrices) {}
+
+  static DEVICE RingPosition<Self::slots> begin(const Context &c, int count) {
+    auto &s = shared<Self>(c);
+    if (!Self::ahead && threadIdx.x == 0 && count > 0) mbarrier_arrive(&s.begun);
+    return RingPosition<Self::slots>(s.tile[int(threadIdx.x)]);
+  }
+};
+
+// Adds the partial sums of the warps. Threads that add none, and those that are done, go on: they meet the others
+// before the next parts are stored.
+template <class Self, class Job, int Inputs, class Finish>
+DEVICE void finish_batch(const Context &c, const float (&squares)[Inputs], int first, int count, Finish finish) {
+  auto &part = shared<Self>(c).part;
   UNROLL
   for (int n = 0; n < Inputs; ++n)
     if (lane() == 0) part[n][warp()][max_sums] = squares[n];
@@ -246,42 +260,32 @@ finish_batch(const Context &c, unsigned batch, const float (&squares)[Inputs], i
       UNROLL
       for (int m = 0; m < Job::matrices; ++m) sums[m] += part[n][w][row * Job::matrices + m];
     }
-    finish(n, first + row, sums, batch);
+    finish(n, first + row, sums);
   }
 }
 
-// The factor of a token's norm whose squares are in the parts of a batch.
-template <class Self> DEVICE float norm_factor(const Context &c, int n, unsigned batch) {
+// The factor of a token's norm whose squares are in the parts of the last batch.
+template <class Self> DEVICE float norm_factor(const Context &c, int n) {
   float sum = 0;
   UNROLL
-  for (int w = 0; w < block_warps; ++w) sum += shared<Self>(c).part[batch % 2][n][w][max_sums];
+  for (int w = 0; w < block_warps; ++w) sum += shared<Self>(c).part[n][w][max_sums];
   return rsqrtf(sum / model::hidden + model::rms_eps);
 }
 
-// All products of a job, tile by tile as they come out of the ring. As many tiles as there is room for are finished
-// together, a row in one thread: the same one for a row of o_proj and of down. Returns the number of the last batch.
+// All products of a job. As many tiles as there is room for are finished together, a row in one thread: the same one
+// for a row of o_proj and of down. No thread still reads parts when it is called.
 template <class Self, class Job, class In, int Inputs, class Finish>
-DEVICE unsigned multiply_job(const Context &c, JobCursor<Self, Job> cursor, const In (&x)[Inputs],
-                             const float (&squares)[Inputs], Finish finish) {
-  constexpr int matrices = Job::matrices, per_tile = JobCursor<Self, Job>::per_tile,
-                rows = max_sums / matrices / per_tile * per_tile, apart = block_warps * (max_sums + 1);
+DEVICE void multiply_job(const Context &c, JobCursor<Self, Job> &cursor, const In (&x)[Inputs],
+                         const float (&squares)[Inputs], Finish finish) {
+  constexpr int matrices = Job::matrices, span = decltype(cursor.tiles)::span, rows = max_sums / span * span / matrices,
+                apart = block_warps * (max_sums + 1);
   auto &s = shared<Self>(c);
-  if (!Self::ahead && threadIdx.x == 0 && cursor.count > 0) mbarrier_arrive(&s.begun);
-  for (int begin = 0;; begin += rows, ++cursor.batch) {
+  for (int begin = 0;; begin += rows) {
     const int end = min_of(cursor.count, begin + rows);
-    float *part = s.part[cursor.batch % 2][0][warp()];
-    ROLLED
-    for (int left = end - begin; left > 0; left -= In::tiles * per_tile, part += In::tiles * per_tile * matrices) {
-      // not executed: the loop decides it; where NVRTC leaves a branch, that goes one way
-      if (left > (In::tiles - 1) * per_tile)
-        multiply_tiles<Self, Job, In::tiles>(c, x, cursor.place, left, part, apart);
-      else
-        multiply_tiles<Self, Job, 1>(c, x, cursor.place, left, part, apart);
-    }
-    finish_batch<Self, Job>(c, cursor.batch, squares, cursor.first + begin, end - begin, finish);
+    cursor.tiles.multiply(c, x, (end - begin) * matrices, s.part[0][warp()], apart);
+    finish_batch<Self, Job>(c, squares, cursor.first + begin, end - begin, finish);
     if (end == cursor.count) break;
+    block_barrier(); // all threads have read the parts
   }
-  s.tile[int(threadIdx.x)] = cursor.place.tile();
-  s.batch[int(threadIdx.x)] = cursor.batch + 1;
-  return cursor.batch;
+  s.tile[int(threadIdx.x)] = cursor.tiles.place.tile();
 }

@@ -3,21 +3,24 @@
 #include "columns.cuh"
 #include "terms.cuh"
 
-// As ColumnInput: the same columns of a warp for every row. Tiles have `Often` rows at most, and `Together` of them are
-// multiplied at once where each is one product. The columns of a product are rows of weights, or pieces of rows; its
-// rows are the terms that belong to a piece.
+template <class Self, class Job, class In> struct TensorTiles;
+
+// As ColumnInput: the same columns of a warp for every row. Tiles have `Often` rows at most, and `Together` products
+// are made at once. The columns of a product are rows of weights, or pieces of rows; its rows are the terms that belong
+// to a piece.
 template <int K, int Often, int Together> struct TensorInput {
+  template <class Self, class Job> using Tiles = TensorTiles<Self, Job, TensorInput>;
   static constexpr int rows = Often > 4 ? 8 : Often > 2 ? 4 : 2, pieces = 8 / rows; // per product
   static constexpr int wide = pieces == 4 ? 2 : 1; // lines of a row that a product has at once, a half of each
   // equivalent: 1 -> 0: a line beyond the last has no columns
   static constexpr int lines = (K + wide * line * block_warps - 1) / (wide * line * block_warps); // per lane
   static constexpr int columns = lines * wide * line;                                             // per warp
-  static constexpr int both = pieces == 1 ? 2 : 1;           // products: each half of a line is in one
-  static constexpr int mine = (columns / 32 + 3) / 4 * 4;    // columns that a lane takes
-  static constexpr int tiles = Often <= rows ? Together : 1; // at once at most
+  static constexpr int both = pieces == 1 ? 2 : 1;        // products: each half of a line is in one
+  static constexpr int mine = (columns / 32 + 3) / 4 * 4; // columns that a lane takes
+  static constexpr int together = Together;               // products at once
   static constexpr bool exact = columns * block_warps == K && mine * 32 == columns; // no lane is left over
-  // Lanes exchange terms through shared memory, half of them at a time where they are more than 9 KB.
-  static constexpr int turns = 6 * columns * block_warps > 9 << 10 ? 2 : 1, staged = columns / turns;
+  // Lanes exchange terms through shared memory, half of them at a time where they are more than 12 KB.
+  static constexpr int turns = 6 * columns * block_warps > 12 << 10 ? 2 : 1, staged = columns / turns;
   static constexpr int bytes = 3 * staged * int(sizeof(bf16)) * block_warps;
 
   const int thread = thread_anew(); // this stage's own
@@ -39,17 +42,24 @@ template <int K, int Often, int Together> struct TensorInput {
     split(place);
   }
 
-  template <class From> DEVICE float take_and_scale(bf16 *place, const From &from, const Weight *gains) {
-    Packet<8> gain[mine / 4] = {};
+  struct Gains {
+    Packet<8> packet[mine / 4];
+  };
+  DEVICE Gains load_gains(const Weight *gains) const {
+    Gains gain = {};
     UNROLL
     for (int i = 0; i < mine; i += 4)
       // equivalent: branch forced: gains beyond the last meet elements that are zero
-      if (exists(i)) gain[i / 4] = load_weights<8>(gains + column(i));
+      if (exists(i)) gain.packet[i / 4] = load_weights<8>(gains + column(i));
+    return gain;
+  }
+
+  template <class From> DEVICE float take_and_scale(bf16 *place, const From &from, const Gains &gain) {
     fill(from);
     float squares = 0;
     UNROLL
     for (int i = 0; i < mine; ++i) {
-      const unsigned pair = gain[i / 4].word[i % 4 / 2];
+      const unsigned pair = gain.packet[i / 4].word[i % 4 / 2];
       squares = fmaf(x[i], x[i], squares);
       x[i] *= i % 2 == 0 ? bf16_low(pair) : bf16_high(pair);
     }
@@ -98,64 +108,148 @@ template <int K, int Often, int Together> struct TensorInput {
     for (int i = 0; i < mine; ++i)
       if (exists(i / 4 * 4)) out(column(i), x[i]);
   }
+};
 
-  // The warp's parts of `count` products into `part`; `row(t, i)` is the row of the i-th in tile t. There are `Tiles`;
-  // all but the last have `Of` products; a tile of more rows than a product has is divided into products. All loads are
-  // under way before a sum needs one of them. The parts of the inputs are `apart` sums apart.
-  template <int Of, int Tiles, class In, int Inputs, class At>
-  static DEVICE void multiply(const In (&x)[Inputs], int count, At row, float *part, int apart) {
-    UNROLL
-    for (int n = 0; n < Inputs; ++n) x[n].template multiply<Of, Tiles>(count, row, part + n * apart);
+// The tiles of a job as a warp with TensorInput multiplies them, some rows at once. It loads rows before it can
+// multiply them: the first ones before their input has arrived, the others while lanes add up the products before. A
+// row is one of any matrix: those of a tile take turns.
+template <class Self, class Job, class In> struct TensorTiles {
+  using Mine = typename Self::template Rows<Job>;
+  using Row = typename Job::Row::Shared;
+  static constexpr int lines = In::lines, wide = In::wide, both = In::both, pieces = In::pieces;
+  static constexpr int each = Mine::per_tile * Job::matrices; // rows of a tile
+  static constexpr bool divided = each > In::rows;            // into products; else a product is a tile
+  static constexpr int of_product = divided ? In::rows : each;
+  static constexpr int products = min_of(In::together, divided ? (each + In::rows - 1) / In::rows : Self::slots);
+  static constexpr int rows = products * of_product, tiles = divided ? 1 : products; // at once
+  static constexpr int span = divided ? each : rows; // rows of these tiles; a batch has whole ones
+  // Lines with the same scale, where rows have scales: one is that of a half of a line, or of all where a row has one.
+  static constexpr int step() {
+    if constexpr (!Row::scaled) {
+      return lines;
+    } else {
+      constexpr bool whole = Row::group % line == 0 && In::columns % Row::group == 0 && wide == 1; // in a warp
+      return Row::group == Row::columns ? lines : whole ? min_of(lines, Row::group / line) : 1;
+    }
   }
-  template <int Of, int Tiles, class At> DEVICE void multiply(int count, At row, float *part) const {
-    constexpr bool divided = Often > rows;
-    constexpr int at_once = divided ? Together : Tiles, each = divided ? rows : Of; // products, and what one has
+  static constexpr int scales = Row::scaled ? lines / step() : 1;
+
+  // A lane's weights of a product, and the scales of its sums.
+  struct Held {
+    Packet<16> weights[both * lines];
+    float factor[scales][2 * both];
+  };
+
+  const int thread = thread_anew();
+  RingPosition<Self::slots> place; // the first of the tiles that rows are loaded from
+  int left, first = 0;             // rows of the job from that tile on, and the next one to load
+  int held = 0;                    // rows that are loaded
+  Held at_hand[products] = {};
+
+  DEVICE TensorTiles(const Context &c, RingPosition<Self::slots> place, int count) : place(place), left(count) {
+    load(c);
+    pass(c);
+  }
+
+  DEVICE int lane() const { return thread & 31; }
+  DEVICE int warp() const { return thread >> 5; }
+
+  // Loads the next rows, if there are any. A product with fewer rows has others in their places, whose sums are not
+  // kept.
+  DEVICE void load(const Context &c) {
+    held = min_of(rows, min_of(span, left) - first);
+    if (held == 0) return;
+    auto &s = shared<Self>(c);
+    static_assert(products <= 2, "add a place for each further tile");
+    const RingPosition<Self::slots> tile[2] = {place, place.next()};
+    if (!divided || first == 0) {
+      Mbarrier *full[tiles];
+      unsigned phase[tiles];
+      UNROLL
+      for (int t = 0; t < tiles; ++t) { // where there are fewer, the first one again
+        const auto &from = t * each < left ? tile[t] : tile[0];
+        full[t] = &s.full[from.slot], phase[t] = from.phase;
+      }
+      wait_for_phases(c, full, phase);
+    }
     const int g = lane() / 4; // a column of the product, of four lanes
-    const int at = 2 * (warp() * columns + (pieces == 4 ? g / 2 % 2 * line : 0)) + begin_of_lane(lane());
-    ROLLED
-    // equivalent: boundary moved: an additional turn has no rows, and keeps no product
-    for (int begin = 0; begin < (divided ? count : 1); begin += at_once * each) {
-      const auto products_of = [=](int t) { return divided || t + 1 == Tiles ? count - begin - t * each : Of; };
-      const auto row_of = [=](int t, int n) { // row in column n of the product; there may be fewer rows
-        const int first = divided ? begin + t * each : 0, i = n / pieces < products_of(t) ? first + n / pieces : 0;
-        return row(divided ? 0 : t, i);
+    const int at = 2 * (warp() * In::columns + (pieces == 4 ? g / 2 % 2 * line : 0)) + begin_of_lane(lane());
+    UNROLL
+    for (int p = 0; p < products; ++p) {
+      unsigned char *slot = s.slot[divided || p * of_product >= held ? place.slot : tile[p].slot];
+      const auto row_of = [&](int n) { // row in column n of the product
+        const int i = (first + p * of_product + n / pieces) % each;
+        return Mine::at(slot, i % Job::matrices, i / Job::matrices);
       };
-      Packet<16> weights[at_once][both * lines];
-      Products<both> products[at_once];
-      UNROLL
-      for (int t = 0; t < at_once; ++t) row_of(t, g).template load_pairs<lines, wide, both>(at, exact, weights[t]);
-      UNROLL
-      for (int t = 0; t < at_once; ++t) products[t] = product(weights[t], [=](int n) { return row_of(t, n); });
-      UNROLL
-      // equivalent: boundary moved: no product of an additional tile is kept
-      for (int t = 0; t < at_once; ++t) add_up(products[t], products_of(t), part + begin + t * each);
+      Held &to = at_hand[p];
+      row_of(g).template load_pairs<lines, wide, both>(at, In::exact, to.weights);
+      if constexpr (Row::scaled) {
+        static_assert(Row::group == Row::columns || Row::group % 32 == 0,
+                      "tensor cores need groups of a multiple of 32 columns");
+        UNROLL
+        // A sum of an even column in either half of a line, and of an odd one.
+        for (int j = 0; j < scales * 2 * both; ++j) {
+          const int f = j / (2 * both), m = j / 2 % both, n = 2 * (lane() % 4) + j % 2;
+          const int begin = warp() * In::columns + (pieces == 4 ? n / 2 % 2 * line : 0) + f * step() * wide * line;
+          const int column = begin + (Row::group % line == 0 ? 0 : 32 * ((n % 2) ^ m));
+          to.factor[f][2 * m + j % 2] =
+              row_of(n).factor(Row::group < Row::columns && column < Row::columns ? column : 0);
+        }
+      }
     }
   }
 
-  // The product of the terms and a lane's weights. Where rows have scales, one is a factor of the sums of a half of a
-  // line, or of all where a row has one; `row_of(n)` is the row of column n.
-  template <class Of> DEVICE Products<both> product(const Packet<16> (&weights)[both * lines], Of row_of) const {
-    using Row = decltype(row_of(0));
+  // Gives tiles back whose last rows are loaded.
+  DEVICE void pass(const Context &c) {
+    if (held == 0) return;
+    __syncwarp(); // all lanes have read
+    first += rows;
+    if (divided && first < min_of(span, left)) return;
+    UNROLL
+    for (int t = 0; t < tiles; ++t) {
+      if (t * each >= left) break;
+      if (lane() == 0) mbarrier_arrive(&shared<Self>(c).empty[place.slot]);
+      place = place.next();
+    }
+    left -= min_of(span, left);
+    first = 0;
+  }
+
+  // As ColumnTiles; tiles are given back before their rows are multiplied.
+  template <class X, int Inputs>
+  DEVICE void multiply(const Context &c, const X (&x)[Inputs], int count, float *part, int apart) {
+    ROLLED
+    for (int now; count > 0; count -= now, part += now) {
+      now = held;
+      UNROLL
+      for (int n = 0; n < Inputs; ++n) {
+        Products<both> made[products];
+        UNROLL
+        for (int p = 0; p < products; ++p) made[p] = product(x[n].term, at_hand[p]);
+        if (n + 1 == Inputs) load(c);
+        UNROLL
+        for (int p = 0; p < products; ++p) add_up(made[p], now - p * of_product, part + n * apart + p * of_product);
+      }
+      pass(c);
+    }
+  }
+
+  // The product of the terms and a lane's weights, with the scales.
+  static DEVICE Products<both> product(const Packet<16> (&term)[2 * lines], const Held &row) {
     if constexpr (!Row::scaled) {
-      return multiply_add<lines, both>(term, weights);
+      return multiply_add<lines, both>(term, row.weights);
     } else {
-      static_assert(Row::group == K || Row::group % 32 == 0, "tensor cores need groups of a multiple of 32 columns");
-      constexpr bool whole = Row::group % line == 0 && columns % Row::group == 0 && wide == 1;     // in a warp
-      constexpr int step = Row::group == K ? lines : whole ? min_of(lines, Row::group / line) : 1; // lines of a scale
       Products<both> all = {};
       UNROLL
-      for (int i = 0; i < lines; i += step) {
-        Packet<16> some[both * step];
+      for (int i = 0; i < lines; i += step()) {
+        Packet<16> some[both * step()];
         UNROLL
-        for (int j = 0; j < both * step; ++j) some[j] = weights[j / step * lines + i + j % step];
-        const auto products = multiply_add<step, both>(term + 2 * i, some);
+        for (int j = 0; j < both * step(); ++j) some[j] = row.weights[j / step() * lines + i + j % step()];
+        const auto products = multiply_add<step(), both>(term + 2 * i, some);
         UNROLL
-        for (int j = 0; j < 2 * both; ++j) { // a sum of an even column in either half of a line, and of an odd one
-          const int m = j / 2, n = 2 * (lane() % 4) + j % 2, s = m == 0 ? j % 2 * 3 : 2 - j % 2;
-          const int first = warp() * columns + (pieces == 4 ? n / 2 % 2 * line : 0) + i * wide * line;
-          const int column = first + (Row::group % line == 0 ? 0 : 32 * ((n % 2) ^ m));
-          const float factor = row_of(n).factor(Row::group < K && column < K ? column : 0);
-          all.sums[m][s] = fmaf(products.sums[m][s], factor, all.sums[m][s]);
+        for (int j = 0; j < 2 * both; ++j) {
+          const int m = j / 2, s = m == 0 ? j % 2 * 3 : 2 - j % 2;
+          all.sums[m][s] = fmaf(products.sums[m][s], row.factor[i / step()][j], all.sums[m][s]);
         }
       }
       return all;
@@ -164,6 +258,7 @@ template <int K, int Often, int Together> struct TensorInput {
 
   // Adds what the lanes of a row have: its terms, in four groups of lanes, and its pieces. A lane has one row.
   DEVICE void add_up(const Products<both> &products, int count, float *part) const {
+    count = min_of(count, of_product);
     const int g = lane() / 4, q = lane() % 4;
     float mine;
     if constexpr (pieces == 1) {

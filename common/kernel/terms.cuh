@@ -14,20 +14,24 @@ constexpr int line = 64; // elements of bf16 in 128 bytes: two halves, and eight
 DEVICE constexpr int packet_of(int i) { return i / line * 8 + i % 32 / 4; }
 
 // Stores the terms of elements i to i + 3 in packet `packet`: the upper 8 bits of an element, the upper 8 of the rest,
-// and the last 8, which are all 24. A term is `apart` elements after the one before.
+// and the last 8, which are all 24. A term is `apart` elements after the one before. Lanes of an odd line begin with
+// the second pair, so that those of two lines together store to all banks.
 DEVICE void store_terms(const float *x, int i, bf16 *terms, int apart, int packet) {
   bf16 *to = terms + packet * 8 + i % line / 32 * 2; // words of the two halves take turns
   // equivalent: 4 -> 5: an element that nobody reads
   float rest[4] = {x[0], x[1], x[2], x[3]};
+  const bool odd = i / line % 2 != 0;
   UNROLL
   for (int t = 0; t < 3; ++t) {
+    unsigned pair[2];
     UNROLL
-    for (int j = 0; j < 4; j += 2) {
-      const unsigned pair = __float_as_uint(rest[j]) >> 16 | (__float_as_uint(rest[j + 1]) & 0xffff0000u);
-      store_packet(to + t * apart + 2 * j, Packet<4>{pair});
-      rest[j] -= bf16_low(pair);
-      rest[j + 1] -= bf16_high(pair);
+    for (int j = 0; j < 2; ++j) {
+      pair[j] = __float_as_uint(rest[2 * j]) >> 16 | (__float_as_uint(rest[2 * j + 1]) & 0xffff0000u);
+      rest[2 * j] -= bf16_low(pair[j]);
+      rest[2 * j + 1] -= bf16_high(pair[j]);
     }
+    store_packet(to + t * apart + (odd ? 4 : 0), Packet<4>{odd ? pair[1] : pair[0]});
+    store_packet(to + t * apart + (odd ? 0 : 4), Packet<4>{odd ? pair[0] : pair[1]});
   }
 }
 

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.cpu
 TINY = model_named("tiny")
 MODELS = (TINY, model_named("odd"), replace(TINY, name="a head of 128", head_dim=128))
 FORMATS = (("int8", "bf16"), ("fp8:32", "fp8:32"), ("int4:32", "int8:64"), ("int4:32:zeros", "bf16"))
-LEAST = Composed(("joint_heads", "by_value", "bulk_ring", "columns", "tensor_rows"), {"slots": 2, "kb": 6, "tiles": 1})
+STREAMED = ("joint_heads", "by_value", "bulk_ring", "columns", "tensor_rows")
+LEAST = Composed(STREAMED, {"slots": 2, "kb": 6, "products": 1})
 CASES = [*product([*VARIANTS, *NAMED, *STACKS[-3:], LEAST], MODELS, FORMATS)]
 
 

@@ -37,7 +37,7 @@ CORNERS = [
         for slots, window, ahead in ((2, 1, 0), (2, 2, 1), (3, 1, 1))
     ),
     Composed(("bulk_ring", "columns"), {"slots": 2, "kb": 6, "window": 2, "ahead": 0}),
-    Composed(("bulk_ring", "columns", "tensor_rows"), {"slots": 3, "kb": 6, "window": 1, "tiles": 1}),
+    Composed(("bulk_ring", "columns", "tensor_rows"), {"slots": 3, "kb": 6, "window": 1, "products": 1}),
     *(Composed(("graph",), {"how": how}) for how in ("graph", "launches", "pdl")),
 ]
 CASES = [*product([*VARIANTS, *STACKS], ("tiny", "odd"))]
