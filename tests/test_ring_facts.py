@@ -11,6 +11,7 @@ from common.compile.nvrtc import compile_all, compile_ptx
 from common.compile.sass import sass
 
 RINGS = ("bulk_ring", "vec128 bulk_ring", "joint_heads folded_norm by_value bulk_ring")
+REGISTERS = 168  # of a thread: 9 warps, which are counted as 12, have 65,536
 MARKED = (("bulk_ring",), ("joint_heads", "by_value", "bulk_ring", "stream_kv"))  # stacks with copies that hot_l2 marks
 
 
@@ -28,12 +29,12 @@ def test_a_ring_is_filled_by_bulk_copies_alone(nvrtc, names):
 
 
 def test_columns_come_out_of_the_ring_by_128_bits_into_registers_that_last(nvrtc):
-    """Each product reads weights only: its input is in registers, as many as fit 288 threads with room to spare."""
+    """Each product reads weights only: its input is in registers."""
     names = ("joint_heads", "by_value", "bulk_ring", "columns")
     (own,) = nvrtc.resources(Composed(names).source(QWEN), "decode", ("sm_90",))
     (rows,) = nvrtc.resources(Composed(names[:-1]).source(QWEN), "decode", ("sm_90",))
     assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)
-    assert own.registers <= 128
+    assert own.registers <= REGISTERS
     assert own.count("LDS", "128") / own.count("FFMA") < rows.count("LDS", "128") / rows.count("FFMA")
     assert own.count("LDS", "64") < rows.count("LDS", "64")
     assert own.count("UBLKCP") == 6
@@ -45,7 +46,7 @@ def test_tensor_rows_multiply_128_weights_by_an_instruction(nvrtc):
     (own,) = nvrtc.resources(Composed(names).source(QWEN), "decode", ("sm_90",))
     (lanes,) = nvrtc.resources(Composed(names[:-1]).source(QWEN), "decode", ("sm_90",))
     assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)
-    assert own.registers <= 168, "9 warps, of which 12 are counted, have 65,536"
+    assert own.registers <= REGISTERS
     warps, rows = 8, {QWEN.hidden: 8, QWEN.heads * QWEN.head_dim: 4, QWEN.intermediate: 2}  # by elements of a row
     inputs = [QWEN.hidden] * 3 + [QWEN.heads * QWEN.head_dim, QWEN.intermediate]  # qkv, gate and up, and the head
     (once,) = nvrtc.resources(Composed(names, {"products": 1}).source(QWEN), "decode", ("sm_90",))
@@ -55,15 +56,17 @@ def test_tensor_rows_multiply_128_weights_by_an_instruction(nvrtc):
 
 
 def test_tensor_rows_load_weights_before_the_input_arrives(nvrtc):
-    """In each stage of a layer packets for all instructions of the first products, two each, come before any poll."""
+    """In each stage of a layer packets for all instructions of the first products, two each, come before any poll.
+
+    Before the polls of gate_up and down stand, too, those that the loop over the products of the stage before loads.
+    """
     source = Composed(("joint_heads", "by_value", "bulk_ring", "columns", "tensor_rows")).source(QWEN)
     (cubin,) = compile_all(source.text, ["sm_90"], source.name, nvrtc.cache).values()
     listing = sass(cubin, cache_dir=nvrtc.cache)
     order = re.findall(r"LDS\.128|LDG\.E\.128\.STRONG|HMMA", listing)
     text = "".join({"LDS.128": "w", "HMMA": "H"}.get(each, "p") for each in order)
     stages = [(w.count("w"), len(h)) for w, h in re.findall(r"(w+)p[wp]*(H+)", text)]
-    assert all(loaded >= instructions / 2 for loaded, instructions in stages[:4]), text  # the head's follow
-    assert [instructions for _, instructions in stages[:4]] == [16, 16, 16, 12], text
+    assert stages[:4] == [(8, 16), (8, 16), (8 + 8, 16), (8 + 6, 12)], text  # the head's follow
 
 
 def test_scores_of_eight_positions_by_tensor_cores(nvrtc):

@@ -9,12 +9,7 @@ template <class Base> struct JointHeads : Base {
   using Self = typename Base::Self;
   static constexpr int group = model::heads / model::kv_heads; // query heads that share a KV head
 
-  // A head as qkv left it, the gains of its norm and the angles of its rotation.
-  struct Head {
-    float x[model::head_dim], gain[model::qk_norm ? model::head_dim : 1], angle[model::head_dim];
-  };
   struct Shared : Base::Shared {
-    alignas(16) Head head[1 + Self::tokens]; // query, keys
     alignas(16) float query[model::head_dim];
     alignas(16) EntryUnit key[Self::tokens][entry_units], value[Self::tokens][entry_units]; // of the step's own tokens
   };
@@ -41,19 +36,18 @@ template <class Base> struct JointHeads : Base {
     for (int part = warp(); part < 1 + 2 * entries; part += block_warps) {
       const int n = Self::tokens == 1 ? 0 : (part - 1) % entries; // the token whose key or value this part is
       const Context token = Self::of(c, n);
-      const bool stores = own && n == c.number && Self::stores_heads() && head % group == 0;
+      const bool stores = n == c.number && Self::stores_heads() && head % group == 0;
       const size_t row = size_t(c.position) * entry_units;
       if (part == 0) {
         float *out = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;
-        norm_rope(c, layer, head, layer_weights(c, weight_at::q_norm, layer), s.head[0], [&](int i, float value) {
+        norm_rope(c, layer, head, layer_weights(c, weight_at::q_norm, layer), [&](int i, float value) {
           s.query[i] = value;
           if (own && Self::stores_heads()) out[i] = value;
         });
       } else if (part <= entries) {
         EntryUnit *out = keys(c, layer, kv_head) + row;
         const auto make = [&](auto put) {
-          norm_rope(token, layer, model::heads + kv_head, layer_weights(c, weight_at::k_norm, layer), s.head[1 + n],
-                    put);
+          norm_rope(token, layer, model::heads + kv_head, layer_weights(c, weight_at::k_norm, layer), put);
         };
         store_entry(room, make, [&](int i, EntryUnit unit) {
           s.key[n][i] = unit;
@@ -78,24 +72,13 @@ template <class Base> struct JointHeads : Base {
     block_barrier();
   }
 
-  // One head by one warp. `head` counts in the order of the qkv rows. Gains and angles are loaded before the head,
-  // which may not have arrived.
+  // One head by one warp, as it arrives. `head` counts in the order of the qkv rows.
   template <class Out>
-  static DEVICE void norm_rope(const Context &c, int layer, int head, const Weight *gain, Head &h, Out out) {
-    for (int i = lane() * 4; i < model::head_dim; i += 32 * 4) {
-      Packet<8> g = {};
-      if constexpr (model::qk_norm) g = load_weights<8>(gain + i);
-      const auto angle = load_floats<4>(Self::angles(c) + i);
-      const auto x = Self::template receive<Stage::qkv, 4>(c, layer, head * model::head_dim + i);
-      UNROLL
-      for (int j = 0; j < 4; ++j) {
-        h.x[i + j] = x.value[j];
-        if constexpr (model::qk_norm) h.gain[i + j] = j % 2 == 0 ? bf16_low(g.word[j / 2]) : bf16_high(g.word[j / 2]);
-        h.angle[i + j] = angle.value[j];
-      }
-    }
-    __syncwarp();
-    head_norm_rope(h.x, h.gain, h.angle, out);
+  static DEVICE void norm_rope(const Context &c, int layer, int head, const Weight *gains, Out out) {
+    const auto pairs = [&](int i) {
+      return Self::template receive<Stage::qkv, 8, 4, rope_pairs>(c, layer, head * model::head_dim + i);
+    };
+    head_norm_rope(pairs, gains, Self::angles(c), out);
   }
 
   template <int N> static DEVICE Floats<N> query(const Context &c, int, int, int i) {

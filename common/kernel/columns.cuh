@@ -2,6 +2,7 @@
 #pragma once
 #include "barrier.cuh"
 #include "matvec.cuh"
+#include "norm.cuh"
 #include "ring.cuh"
 
 // Sums of `N` values over groups of `Lanes` neighbouring lanes, all at once: in every exchange a lane gives half of its
@@ -108,14 +109,7 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
   // As `take`, with each element times its gain; returns the warp's part of the sum of squares without gains.
   template <class From> DEVICE float take_and_scale(const Context &c, const From &from, const Gains &gain) {
     take(c, from);
-    float squares = 0;
-    UNROLL
-    for (int j = 0; j < width * Lanes::each; ++j) {
-      const unsigned pair = gain.packet[j / 8].word[j % 8 / 2];
-      squares = fmaf(x[j], x[j], squares);
-      x[j] *= j % 2 == 0 ? bf16_low(pair) : bf16_high(pair);
-    }
-    return warp_sum<Lanes::group>(squares);
+    return warp_sum<Lanes::group>(times_gains(x, gain.packet));
   }
 
   // Every element in one of the block's threads: `out(i, value)`.

@@ -158,16 +158,17 @@ template <class Derived> struct Decode {
   // it.
   static DEVICE void norm_rope_store(const Context &c, int layer, int head) {
     const float *x = tap<Stage::qkv>(c, layer) + head * model::head_dim;
+    const auto pairs = [=](int i) { return load_floats<8, 4, rope_pairs>(x + i); };
     const size_t row = size_t(c.position) * entry_units;
     float *room = shared<Self>(c).softmax.value[warp()]; // attention, which follows, overwrites it
     if (head < model::heads) {
       float *out = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;
-      head_norm_rope(x, layer_weights(c, weight_at::q_norm, layer), Self::angles(c),
+      head_norm_rope(pairs, layer_weights(c, weight_at::q_norm, layer), Self::angles(c),
                      [&](int i, float value) { out[i] = value; });
     } else if (head < model::heads + model::kv_heads) {
       EntryUnit *out = keys(c, layer, head - model::heads) + row;
       const auto make = [&](auto put) {
-        head_norm_rope(x, layer_weights(c, weight_at::k_norm, layer), Self::angles(c), put);
+        head_norm_rope(pairs, layer_weights(c, weight_at::k_norm, layer), Self::angles(c), put);
       };
       store_entry(room, make, [&](int i, EntryUnit unit) { out[i] = unit; });
     } else {

@@ -1,12 +1,23 @@
 // RMSNorm (Zhang & Sennrich 2019): out = x / sqrt(mean(x^2) + eps) * weight.
 #pragma once
-#include "reduce.cuh"
+#include "weights.cuh"
 
 // The gains of norm S.
 template <Stage S> DEVICE const Weight *gains(const Context &c, int layer) {
   if constexpr (S == Stage::input_norm) return layer_weights(c, weight_at::input_norm, layer);
   if constexpr (S == Stage::post_norm) return layer_weights(c, weight_at::post_norm, layer);
   if constexpr (S == Stage::final_norm) return c.weights + weight_at::final_norm;
+}
+
+// Multiplies elements by their gains; returns the sum of their squares before that.
+template <int N, int Bytes, int Packets> DEVICE float times_gains(float (&x)[N], const Packet<Bytes> (&gain)[Packets]) {
+  float squares = 0;
+  UNROLL
+  for (int i = 0; i < N; ++i) {
+    squares = fmaf(x[i], x[i], squares);
+    x[i] *= number_of(gain[2 * i / Bytes], i % (Bytes / 2));
+  }
+  return squares;
 }
 
 // One block normalizes the residual stream, model::hidden elements. `out(i, value)` receives each element in one of the
@@ -35,8 +46,7 @@ template <class Self, Stage S, class Out> DEVICE void rmsnorm(const Context &c, 
     if (at(p) >= model::hidden) continue;
     UNROLL
     for (int j = 0; j < width; ++j) {
-      const float one = j % 2 == 0 ? bf16_low(gain[p].word[j / 2]) : bf16_high(gain[p].word[j / 2]);
-      out(at(p) + j, a[p].value[j] * scale * one);
+      out(at(p) + j, a[p].value[j] * scale * number_of(gain[p], j));
     }
   }
 }

@@ -1,6 +1,6 @@
 // Rotary position embedding (Su et al. 2021) by halves: element i rotates with element i + head_dim / 2.
 #pragma once
-#include "reduce.cuh"
+#include "weights.cuh"
 
 constexpr int rope_pairs = model::head_dim / 2;
 constexpr double two_pi = 6.283185307179586476925;
@@ -35,38 +35,45 @@ template <class Out> DEVICE void rope_angles(int position, int first, Out out) {
   }
 }
 
-// Gain of a norm, in global memory or copied to shared memory.
-DEVICE float load_gain(const Weight *gain) { return load_weight(gain); }
-DEVICE float load_gain(const float *gain) { return *gain; }
-
-// RMSNorm, in a model with that trait, and rotation of one head `x`, by one warp. `cosines` has cos, then sin.
-// `out(i, value)` receives each element in one of the lanes.
-template <class Gain, class Out>
-DEVICE void head_norm_rope(const float *x, const Gain *gain, const float *cosines, Out out) {
-  const float *sines = cosines + rope_pairs;
-  constexpr int pairs = (rope_pairs + 31) / 32; // per lane
-  float a[pairs] = {}, b[pairs] = {}, gain_a[pairs] = {}, gain_b[pairs] = {};
-  float cosine[pairs] = {}, sine[pairs] = {}, sum = 0;
+// RMSNorm, in a model with that trait, and rotation of one head by one warp, four pairs to a lane. `x(i)` gives
+// elements i to i + 3 and the partners that they rotate with; it may wait for them, so gains and angles are loaded
+// before. `cosines` has cos, then sin. `out(i, value)` receives each element in one of the lanes.
+template <class X, class Out> DEVICE void head_norm_rope(X x, const Weight *gains, const float *cosines, Out out) {
+  constexpr int runs = (rope_pairs + 127) / 128; // of four pairs, per lane
+  const auto first = [](int r) { return 4 * lane() + 128 * r; };
+  Floats<8> pairs[runs] = {}, angles[runs] = {};
+  Packet<8> gain[runs][2] = {};
   UNROLL
-  for (int p = 0; p < pairs; ++p) { // all loads come before the sum of the lanes, which takes longer than they do
-    const int i = lane() + 32 * p;
-    if (i >= rope_pairs) continue;
-    a[p] = x[i], b[p] = *(x + i + rope_pairs);
-    if constexpr (model::qk_norm) gain_a[p] = load_gain(gain + i), gain_b[p] = load_gain(gain + i + rope_pairs);
-    cosine[p] = cosines[i], sine[p] = sines[i];
+  for (int r = 0; r < runs; ++r) {
+    if (first(r) >= rope_pairs) continue;
+    angles[r] = load_floats<8, 4, rope_pairs>(cosines + first(r));
+    UNROLL
+    for (int half = 0; half < 2 * model::qk_norm; ++half)
+      gain[r][half] = load_weights<8>(gains + first(r) + half * rope_pairs);
   }
+  float sum = 0;
   UNROLL
-  for (int p = 0; p < pairs; ++p) sum = fmaf(a[p], a[p], sum);
-  UNROLL
-  for (int p = 0; p < pairs; ++p) sum = fmaf(b[p], b[p], sum);
+  for (int r = 0; r < runs; ++r) {
+    if (first(r) < rope_pairs) pairs[r] = x(first(r));
+    UNROLL
+    for (int j = 0; j < 8; ++j) sum = fmaf(pairs[r].value[j], pairs[r].value[j], sum);
+  }
   const float scale = model::qk_norm ? rsqrtf(warp_sum(sum) / model::head_dim + model::rms_eps) : 1;
   UNROLL
-  for (int p = 0; p < pairs; ++p) {
-    const int i = lane() + 32 * p;
-    if (i >= rope_pairs) continue;
-    const float first = model::qk_norm ? a[p] * scale * gain_a[p] : a[p];
-    const float second = model::qk_norm ? b[p] * scale * gain_b[p] : b[p];
-    out(i, fmaf(first, cosine[p], -(second * sine[p])));
-    out(i + rope_pairs, fmaf(second, cosine[p], first * sine[p]));
+  for (int r = 0; r < runs; ++r) {
+    if (first(r) >= rope_pairs) continue;
+    float rotated[8];
+    UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const float cosine = angles[r].value[j], sine = angles[r].value[4 + j];
+      const auto normed = [&](int half) {
+        const float one = pairs[r].value[4 * half + j];
+        return model::qk_norm ? one * scale * number_of(gain[r][half], j) : one;
+      };
+      const float a = normed(0), b = normed(1);
+      rotated[j] = fmaf(a, cosine, -(b * sine)), rotated[4 + j] = fmaf(b, cosine, a * sine);
+    }
+    UNROLL
+    for (int j = 0; j < 8; ++j) out(first(r) + in_runs<4, rope_pairs>(j), rotated[j]);
   }
 }

@@ -15,6 +15,7 @@ template <int K, int Often, int Together> struct TensorInput {
   // equivalent: 1 -> 0: a line beyond the last has no columns
   static constexpr int lines = (K + wide * line * block_warps - 1) / (wide * line * block_warps); // per lane
   static constexpr int columns = lines * wide * line;                                             // per warp
+  // equivalent: 1 -> 2: sums that nobody reads
   static constexpr int both = pieces == 1 ? 2 : 1;        // products: each half of a line is in one
   static constexpr int mine = (columns / 32 + 3) / 4 * 4; // columns that a lane takes
   static constexpr int together = Together;               // products at once
@@ -56,13 +57,7 @@ template <int K, int Often, int Together> struct TensorInput {
 
   template <class From> DEVICE float take_and_scale(bf16 *place, const From &from, const Gains &gain) {
     fill(from);
-    float squares = 0;
-    UNROLL
-    for (int i = 0; i < mine; ++i) {
-      const unsigned pair = gain.packet[i / 4].word[i % 4 / 2];
-      squares = fmaf(x[i], x[i], squares);
-      x[i] *= i % 2 == 0 ? bf16_low(pair) : bf16_high(pair);
-    }
+    const float squares = times_gains(x, gain.packet);
     split(place);
     return warp_sum(squares);
   }
@@ -208,6 +203,7 @@ template <class Self, class Job, class In> struct TensorTiles {
     UNROLL
     for (int t = 0; t < tiles; ++t) {
       if (t * each >= left) break;
+      // equivalent: 0 -> 1: any lane may arrive
       if (lane() == 0) mbarrier_arrive(&shared<Self>(c).empty[place.slot]);
       place = place.next();
     }
@@ -228,7 +224,8 @@ template <class Self, class Job, class In> struct TensorTiles {
         for (int p = 0; p < products; ++p) made[p] = product(x[n].term, at_hand[p]);
         if (n + 1 == Inputs) load(c);
         UNROLL
-        for (int p = 0; p < products; ++p) add_up(made[p], now - p * of_product, part + n * apart + p * of_product);
+        for (int p = 0; p < products; ++p)
+          add_up(made[p], min_of(of_product, now - p * of_product), part + n * apart + p * of_product);
       }
       pass(c);
     }
@@ -258,7 +255,6 @@ template <class Self, class Job, class In> struct TensorTiles {
 
   // Adds what the lanes of a row have: its terms, in four groups of lanes, and its pieces. A lane has one row.
   DEVICE void add_up(const Products<both> &products, int count, float *part) const {
-    count = min_of(count, of_product);
     const int g = lane() / 4, q = lane() % 4;
     float mine;
     if constexpr (pieces == 1) {
