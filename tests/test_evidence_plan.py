@@ -22,7 +22,7 @@ from experiments.run.describe import request_of
 from profiles import target
 
 SAME = ("streaming", "ablation", "ladder", "roofline", "energy")
-KNOBS = ["window_1", "window_2", "window_3", "ahead_0"]
+KNOBS = ["products_1", "window_1", "window_3", "ahead_0"]
 STACKS = ["ring", "ring_tensor", "persistent", "megaqwen"]
 FIRST = ["exchanges", "ceiling", "streaming", *KNOBS, *STACKS, "timeline", "timeline_1024", "ladder"]
 
@@ -111,7 +111,7 @@ def test_a_step_that_hangs_costs_its_limit_once_in_a_call_and_is_tried_last(call
     results = tmp_path / "r.jsonl"
     for number in range(3):
         machine = Machine(results)
-        machine.hangs = {"exchanges", "ceiling", "window_2"}
+        machine.hangs = {"exchanges", "ceiling", "products_1"}
         code, _ = call("budget_s=540", on=machine)
         assert code == 3
         begun = [step for step, _ in machine.begun]
@@ -121,7 +121,7 @@ def test_a_step_that_hangs_costs_its_limit_once_in_a_call_and_is_tried_last(call
             assert not hung or begun[-len(hung) :] == hung, "last"
         else:
             limits = dict(machine.begun)
-            assert limits["exchanges"] == limits["ceiling"] == limits["window_2"] == CUDA.hang_s
+            assert limits["exchanges"] == limits["ceiling"] == limits["products_1"] == CUDA.hang_s
             kept = [row for row in Store(results).records() if row.get("state") == "failed"]
             assert [(row["name"], row["code"]) for row in kept] == [(name, None) for name in hung]
     machine = Machine(results)

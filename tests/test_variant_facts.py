@@ -20,8 +20,8 @@ from common.model.stages import STAGES
 KERNELS = [f"stage_{stage}" for stage in STAGES]
 BASELINE = Composed(())
 WIDE = ("vec128", "redundant_rmsnorm vec128 atomic_barrier productive_spin fused_head multi_step")
-GAINS = (  # stack, what waits after the loads of gains (A: a barrier, L: polls), bits of such a load
-    ("vec128 folded_norm", "AAA", 64),
+GAINS = (  # stack, what follows loads of gains (A: a barrier, L: polls, F: a product), their bits
+    ("vec128 folded_norm", "AAAFF", 64),
     ("vec128 joint_heads folded_norm by_value", "ALLLL", 64),
     ("joint_heads by_value bulk_ring columns", "LL", 128),
 )
@@ -72,8 +72,9 @@ def test_the_minimum_arch_is_correct(tiny, name):
 def test_vec128_loads_weights_only_by_128_bits(nvrtc):
     for wide, plain in zip(nvrtc.decode("vec128"), nvrtc.decode(""), strict=True):
         assert wide.count("LDG", "128", "CONSTANT") > 0
-        assert wide.count("LDG", "64", "CONSTANT") == 0
-        assert plain.count("LDG", "64", "CONSTANT") > 0
+        heads = wide.count("LDG", "64", "CONSTANT")
+        assert heads == 4  # halves of the gains of two head norms
+        assert plain.count("LDG", "64", "CONSTANT") > heads
         assert plain.count("LDG", "128", "CONSTANT") == 0
 
 
@@ -144,15 +145,15 @@ def test_fewer_barriers_are_fewer_atomics(nvrtc, names):
 def test_gains_of_a_folded_norm_are_asked_for_before_the_wait(nvrtc, names, waits, width):
     """Their loads, the only ones of this width of weights, stand right before an arrival at a barrier, or before polls.
 
-    A norm waits after embed, o_proj and down; joint heads load the gains of two head norms, too. With columns it waits
-    in qkv and gate_up, and loads gains by 128 bits.
+    A norm waits after embed, o_proj and down. Heads have two more norms, whose input only joint heads wait for.
+    With columns a norm waits in qkv and gate_up, and loads gains by 128 bits.
     """
     source = Composed(tuple(names.split())).source(QWEN)
     for arch, cubin in compile_all(source.text, fitting(source), source.name, nvrtc.cache).items():
         listing, gains = sass(cubin, cache_dir=nvrtc.cache), f"LDG.E.{width}.CONSTANT"
         found = re.findall(rf"{re.escape(gains)}|ATOMG|LDG\.E\.128\.STRONG|FFMA", listing)
         order = "".join({gains: "G", "ATOMG": "A", "FFMA": "F"}.get(each, "L") for each in found)
-        assert "".join(sorted(re.findall(r"G(.)", order))) == waits, (arch, order)
+        assert "".join(sorted(re.findall(r"G+(.)", order))) == waits, (arch, order)
 
 
 def test_by_value_needs_no_atomic_and_no_fence_in_a_layer(nvrtc):

@@ -103,14 +103,14 @@ def test_ablation_of_a_variant_that_adds_one_line(run):
     assert barriers_and_launch < row["estimate us, H100"] < barriers_and_launch + 1, "and some KB"
 
 
-def test_sass_of_vec128_has_wide_loads_and_no_narrow_ones(run, tmp_path: Path):
+def test_sass_of_vec128_has_wide_loads_of_all_but_heads(run, tmp_path: Path):
     """Each text that was compiled, here the variant and its parent, leaves its resources for the report."""
     (row,) = run("sass", *QUICK["sass"])["table"]
     builds = {each["variant"]: each for each in Store(tmp_path / "records.jsonl").records() if each["kind"] == "build"}
     assert set(builds) == {"vec128", "baseline"}
     assert builds["vec128"]["resources"]["sm_90"]["registers"] == row["registers"]
     assert builds["vec128"]["provenance"]["nvrtc"]
-    assert row["LDG.64"] == 0
+    assert row["LDG.64"] == 4  # halves of the gains of two head norms
     assert row["LDG.128"] > 0
     assert row["parent"] == "baseline"
 
