@@ -54,14 +54,19 @@ class Experiment(Setup):
     def options(self) -> Section:
         return self.config.options
 
-    @property
+    @cached_property
     def positions(self) -> tuple[int, ...]:
-        """The positions in `options.positions` that the KV cache holds. Raises LabError when it holds none of them."""
+        """The positions in `options.positions` that the KV cache holds; others are noted as left out.
+
+        Raises LabError when it holds none of them.
+        """
         positions = self.options.wholes("positions", low=0)
         if min(positions) >= self.model.positions:
             cause = f"options.positions: none of {list(positions)} is in 0..{self.model.positions - 1}"
             raise LabError(f"{cause}, the positions of the KV cache", f"give model.positions={min(positions) + 1}")
-        return tuple(position for position in positions if position < self.model.positions)
+        if beyond := [position for position in positions if position >= self.model.positions]:
+            self.left_out.append(f"Left out: positions {beyond}: model.positions is {self.model.positions}")
+        return tuple(position for position in positions if position not in beyond)
 
     @property
     def position(self) -> int:

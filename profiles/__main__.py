@@ -53,7 +53,7 @@ def _timeline(made: Profile) -> tuple[Path, "DataFrame", str]:
     with progress(4) as show:
         stack = require_passed(Setup(made.config, show, trace=True), made.config.stacks[0])
         show.begin("trace")
-        stack.setup.layout.check_room(0, made.tokens)  # not used here, but more than a cache holds is a mistake
+        stack.setup.layout.check_room(0, made.count)  # not used here, but more than a cache holds is a mistake
         found = stack.timeline(made.position)
     with writing(folder):
         timeline.chrome_trace(found, folder / "timeline.json")

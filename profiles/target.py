@@ -27,17 +27,17 @@ from experiments.tables.progress import progress
 if TYPE_CHECKING:
     from experiments.run.steps import LabStack
 
-PROFILE_KEYS = ("tool", "position", "tokens", "keep", "nsys", "ncu")  # added to a run's keys; see conf/profiles.yaml
+PROFILE_KEYS = ("tool", "position", "count", "keep", "nsys", "ncu")  # added to a run's keys; see conf/profiles.yaml
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A profile of the stack of `config`: `tokens` tokens from `position` on. nsys, ncu: their sections."""
+    """A profile of the stack of `config`: `count` tokens from `position` on. nsys, ncu: their sections."""
 
     config: RunConfig
     tool: Literal["timeline", "nsys", "ncu"]
     position: Natural
-    tokens: int
+    count: int
     keep: bool
     nsys: Section
     ncu: Section
@@ -70,9 +70,9 @@ def run_target(cfg: DictConfig) -> int:
     with progress(4) as show:
         stack = require_passed(Setup(made.config, show), made.config.stacks[0])
         show.begin("decode under the profiler")
-        decode(stack, made.position, made.tokens)
+        decode(stack, made.position, made.count)
         stack.record()
-    print(f"{stack.name}: PASSED, {made.tokens} tokens decoded from position {made.position} on")
+    print(f"{stack.name}: PASSED, {made.count} tokens decoded from position {made.position} on")
     return 0
 
 

@@ -4,6 +4,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from omegaconf import OmegaConf
 from temporary_root import BOTH, HEADER, LAZY, WARP_SPLIT, add, make_root
 
 from common import ROOT
@@ -159,6 +160,21 @@ def test_a_broken_variant_does_not_affect_the_others(root):
     for name, listed in (("orphan", None), ("all", None), ("all", ["lazy", "orphan"])):
         with pytest.raises(LabError, match=r"orphan.cu has no conf/variant/orphan.yaml"):
             choose_stacks(catalog, name, listed, {}, 256)
+
+
+@pytest.mark.parametrize("names", [["lazy"], ["lazy", "warp_split"]])
+def test_variants_that_stand_outside_of_each_other_are_refused(root, names):
+    for name, other in zip(names, reversed(names), strict=True):
+        yaml = root / "conf" / "variant" / f"{name}.yaml"
+        yaml.write_text(f"outside: [{other}]\n{yaml.read_text()}")
+    with pytest.raises(LabError, match=f"{' and '.join(names)} must stand outside of each other"):
+        choose_stacks(read_catalog(root), "", names, {}, 256)
+
+
+def test_no_knob_has_the_name_of_a_key_of_another_command():
+    keys = {key for path in (ROOT / "conf").glob("*.yaml") for key in OmegaConf.load(path)}
+    assert {"tool", "max_tokens", "archs"} <= keys
+    assert not keys & read_catalog().knobs
 
 
 def test_a_yaml_without_source_is_broken(root):

@@ -130,6 +130,8 @@ def test_models_and_their_overrides(one):
     assert one("model=odd", "model.positions=96").model.positions == 96
     # Qwen/Qwen3-0.6B and -1.7B as published: parameters without the norms.
     assert one("model=qwen3_0_6b").model.matrix_weights == 595_984_384
+    traits = one("model=odd", "model.qk_norm=false", "model.rope=llama3:8:1:4:8192").model
+    assert (traits.qk_norm, traits.qkv_bias, traits.rope) == (False, False, "llama3:8:1:4:8192")
     assert one("model=qwen3_1_7b").model.matrix_weights == 28 * (4096 + 2048 + 3 * 6144) * 2048 + 151936 * 2048
 
 
@@ -205,6 +207,10 @@ def test_every_path_is_absolute_from_the_callers_folder(one, tmp_path, monkeypat
         (["model=tiny", "model.hidden=12"], "not a multiple of 8"),
         (["model=tiny", "model.kv_heads=3"], "do not share"),
         (["model=tiny", "model.layers=many"], "model.layers=many"),
+        (["model=tiny", "model.rope_theta=1e400"], "model.rope_theta is inf"),
+        (["model=tiny", "model.rope_theta=1e-300"], "give a model.rope_theta from 1 on"),
+        (["model=tiny", "model.rms_eps=1e-300"], "a normal number of fp32"),
+        (["model.qk_norm=false"], "unknown key 'model.qk_norm'"),
         (["model.positions=0"], "model.positions=0"),
         (["modl=tiny"], "did you mean 'model'?"),
         (["+foo=1"], "unknown key 'foo'"),
@@ -243,6 +249,10 @@ def test_every_path_is_absolute_from_the_callers_folder(one, tmp_path, monkeypat
         (["threads=[1"], "cannot read 'threads=[1'"),
         (["baseline"], "cannot read 'baseline'"),
         (["variant=lazy,baseline"], "run each value with -m"),
+        (["-m", "variant=lazy,lazi"], "unknown variant 'lazi'; did you mean 'lazy'?"),
+        (["model="], "unknown model ''; known: "),
+        (["timing=a/b"], "unknown timing 'a/b'; known: "),
+        (["--resolve"], "--resolve says how --cfg prints"),
         (["variant=[lazy,baseline]"], "write a stack as stack=[a,b]"),
         (["model=[tiny,odd]"], "takes one name, not the list [tiny,odd]"),
         (["seed=1,2"], "'seed=1,2'; write a stack as stack=[a,b], a list as [1,2]"),

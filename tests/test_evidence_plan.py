@@ -237,6 +237,10 @@ def test_steps_that_time_all_stacks_ask_the_same(call, tmp_path):
         ("cuda.steps=[1]", "cuda.steps is no list of steps"),
         ("cuda.steps=[{name: a, run: experiments, args: [], seconds: x}]", "seconds=x is not a positive number"),
         ("results=/dev/null/r.jsonl", "/dev/null/r.jsonl"),
+        ('args=["model=tinny"]', "unknown model 'tinny'; did you mean 'tiny'?"),
+        ('args=["threds=512"]', "unknown key 'threds'; did you mean 'threads'?"),
+        ('args=["variant=vec128"]', "args: variant=vec128: variant= is the plan's own"),
+        ('args=["--help"]', "args: --help: --help= is the plan's own, or no key"),
     ],
 )
 def test_a_mistake_is_refused_in_one_line(call, override, message, capsys):

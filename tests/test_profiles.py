@@ -186,7 +186,7 @@ def test_a_timeline_refuses_more_tokens_than_the_cache_holds(cpu_cache, tmp_path
         f"cache={cpu_cache}",
         f"results={tmp_path}/r.jsonl",
     ]
-    assert main([*fixed, "tool=timeline", "tokens=65"]) == 2
+    assert main([*fixed, "tool=timeline", "count=65"]) == 2
     (error,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith("error: "))
     assert "65" in error
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]

@@ -1,6 +1,8 @@
 """Records as a user looks at them: `python -m experiments.show`, one of them and the list."""
 
 import json
+import shlex
+from dataclasses import replace
 
 import pytest
 from made_records import result, run
@@ -82,6 +84,15 @@ def test_a_record_knows_whether_its_source_is_still_the_same(configured, tiny, s
     assert "today's source is the same" in out
     store(record("gone") | {"stack": ["gone"], "knobs": {"gone": {}}})
     assert "today there is no such source: the record's variant gone no longer exists" in shows("last")[1]
+
+
+def test_the_command_gives_the_model_and_the_archs_of_the_record(store, shows, configured, tiny):
+    """Traits that the model's yaml does not name are keys, too."""
+    model = replace(tiny, qk_norm=False, rope="llama3:8:1:4:8192")
+    store(record(model=to_json(model), asked={"archs": ["sm_80", "sm_120"]}))
+    words = shlex.split(shows("last")[1].splitlines()[-1].removeprefix("Reproduce: python -m experiments "))
+    again = configured(*words)
+    assert (again.model, again.archs) == (model, ("sm_80", "sm_120"))
 
 
 def test_an_experiment_is_shown_with_its_table(store, shows):

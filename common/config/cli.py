@@ -26,6 +26,7 @@ from common.config.explain import check_choice, explain
 from common.config.texts import admit_text
 from common.errors import LabError, Unfinished
 from common.errors.machine import system_errors
+from common.model.shapes import TRAITS
 from common.stacks.catalog import read_catalog
 
 MISTAKE, UNFINISHED, INTERRUPTED, PIPE_CLOSED = 2, 3, 130, 141
@@ -91,15 +92,24 @@ def _run(task: Task, config_name: str, argv: Sequence[str], root: Path, debug: b
 
 
 def _multirun(task: Task, config_name: str, arguments: list[str], root: Path, debug: bool) -> int:
-    """The highest exit code of all jobs, by Hydra's main, which also has flags that only print, such as --cfg."""
+    """The highest exit code of all jobs, by Hydra's main, which also has flags that only print, such as --cfg.
+
+    Raises LabError for a job in a process of a launcher's that failed: of it this process sees an exception alone.
+    """
     codes: list[int] = []
+    here = os.getpid()
 
     def job(cfg: DictConfig) -> None:
         try:
             _set_names(cfg, HydraConfig.get().runtime.choices, root)
             codes.append(task(cfg))
         except LabError as error:  # printed here, so that the other jobs still run
+            if os.getpid() != here:
+                raise
             codes.append(_print_error(error, debug))
+        if os.getpid() != here and codes[-1]:
+            cause = f"a job ended with exit code {codes[-1]}: {' '.join(HydraConfig.get().overrides.task)}"
+            raise LabError(cause, "see its log; python -m experiments.show lists the records of all jobs")
 
     _register_resolvers(root)
     before, sys.argv = sys.argv, [config_name, *arguments]
@@ -177,7 +187,8 @@ def _admit(argv: Sequence[str], root: Path) -> list[str]:
     """The arguments, with free texts passed through `admit_text`, and `ratio=2:6` as `++ratio=2:6` if ratio is a knob.
 
     Only the yaml of a single variant adds its knobs to the configuration. With `variant=all` or `stack=[...]` Hydra
-    would refuse the key; `++` adds it. choose_stacks checks later that the chosen stacks have the knob.
+    would refuse the key; `++` adds it. choose_stacks checks later that the chosen stacks have the knob. So with the
+    traits of a model, which its yaml need not name.
     Raises LabError for values that Hydra would misunderstand.
     """
     pairs = [(key, value) for key, _, value in (argument.partition("=") for argument in argv)]
@@ -187,9 +198,9 @@ def _admit(argv: Sequence[str], root: Path) -> list[str]:
         check_choice(key, value, root)
         if key.lstrip("+~").startswith("variant."):
             raise LabError(f"{key}= would change the description of a variant", "give a knob by its name: ratio=2:6")
-    knobs = read_catalog(root).knobs
+    added = read_catalog(root).knobs | {f"model.{trait}" for trait in TRAITS}
     return [
-        f"++{argument}" if key in knobs and "=" in argument else admit_text(argument)
+        f"++{argument}" if key in added and "=" in argument else admit_text(argument)
         for (key, _), argument in zip(pairs, argv, strict=True)
     ]
 
@@ -202,4 +213,7 @@ def _read_flags(arguments: Sequence[str]) -> Namespace:
         raise LabError(message, "give key=value, or see --help")
 
     parser.error = refuse  # type: ignore[method-assign]
-    return parser.parse_args(arguments)
+    flags = parser.parse_args(arguments)
+    if flags.resolve and not flags.cfg:
+        refuse("--resolve says how --cfg prints")
+    return flags

@@ -22,8 +22,12 @@ def check_choice(group: str, name: str, root: Path) -> None:
         return
     if name.startswith("["):
         raise LabError(f"{group} takes one name, not the list {name}", SEVERAL)
-    if re.fullmatch(r"[\w.]+", name) and (group, name) != ("experiment", "null"):
-        known(group, name, [path.stem for path in folder.glob("*.yaml")])
+    names = [path.stem for path in folder.glob("*.yaml")]
+    for one in name.strip("'\"").split(","):  # with -m each is a job
+        if group == "variant" and one not in names and one in (broken := read_catalog(root).broken):
+            raise broken[one]  # a source without a yaml
+        if re.fullmatch(r"[\w./]*", one) and (group, one) != ("experiment", "null"):
+            known(group, one, names)
 
 
 def explain(error: Exception, config_name: str, arguments: Sequence[str], root: Path) -> LabError:
@@ -42,7 +46,7 @@ def explain(error: Exception, config_name: str, arguments: Sequence[str], root: 
     if override := re.match(r"Could not override '([^']+)'", message):
         return _unknown_key(override[1], config_name, arguments, root)
     if message.startswith("Ambiguous value"):
-        return LabError(message.splitlines()[0], SEVERAL)
+        return LabError(message.splitlines()[0].replace("++", ""), SEVERAL)
     first = message.splitlines()[0] if message else type(error).__name__
     return LabError(first, "correct the override or the yaml; --cfg job prints the composed configuration")
 

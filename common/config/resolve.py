@@ -152,6 +152,7 @@ def _model(shape: Section, device: DeviceChoice, weights: str, root: Path) -> tu
     positions = shape.whole("positions", low=1) if shape.given("positions") else None
     if shape.text("name") != "auto":
         return _read_model(shape), positions
+    shape.only({"name", "positions"})
     if weights != SYNTHETIC:
         return None, positions
     model = model_named(AUTO_MODEL[device.name], root)

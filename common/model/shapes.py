@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import gcd, lcm
+from math import gcd, inf, lcm
 from typing import Any
 
 from common.errors import LabError
@@ -10,6 +10,7 @@ from common.model.format import WORD, Format, read_format, read_kv_format, whole
 from common.model.rope import Scaling, read_rope
 
 LARGEST = 2**31 - 1  # shapes become C++ ints
+LEAST_NORMAL = 2.0**-126  # of fp32
 TRAITS = ("qk_norm", "qkv_bias", "rope")
 LARGE = 10_000_000  # matrix weights above which a step of the reference, and of a kernel on a CPU, takes seconds
 
@@ -67,10 +68,10 @@ class Model:
         widths = (self.hidden, self.query, self.intermediate)
         for form, columns in zip(self.formats, (widths, (self.hidden,)), strict=True):
             form.check(columns, f"model {self.name}, format {form}")
-        if self.rope_theta <= 0 or self.rms_eps < 0:
+        if not 1 <= self.rope_theta < inf or not (self.rms_eps == 0 or LEAST_NORMAL <= self.rms_eps < 1):
             raise LabError(
                 f"model {self.name}: model.rope_theta is {self.rope_theta}, model.rms_eps is {self.rms_eps}",
-                "give a positive model.rope_theta and a model.rms_eps that is not negative",
+                "give a model.rope_theta from 1 on, and a model.rms_eps below 1: 0, or a normal number of fp32",
             )
         read_rope(self.rope)
         read_kv_format(self.kv_format)

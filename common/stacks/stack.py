@@ -166,10 +166,13 @@ def ordered(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
     """`names`, each after all variants that it must stand outside of; otherwise in their order."""
     placed: list[str] = []
 
-    def place(name: str) -> None:
+    def place(name: str, *within: str) -> None:
+        if name in within:
+            cause = f"{' and '.join(sorted({name, *within}))} must stand outside of each other"
+            raise LabError(cause, "correct `outside` in their yaml")
         for inner in names:
             if inner in catalog.variants[name].outside and inner not in placed:
-                place(inner)
+                place(inner, name, *within)
         if name not in placed:
             placed.append(name)
 

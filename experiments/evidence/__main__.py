@@ -10,11 +10,12 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from common.config import budget
-from common.config.cli import INTERRUPTED, UNFINISHED, run_task
+from common.config.cli import INTERRUPTED, UNFINISHED, composed, run_task
 from common.config.device_choice import choose_device
 from common.config.run_config import Seed
 from common.config.section import Section
 from common.display.table import aligned
+from common.errors import LabError
 from common.record.provenance import provenance
 from common.record.record import StepRecord
 from common.record.store import Store
@@ -22,6 +23,7 @@ from experiments.evidence.execute import GRACE, Ended, execute
 from experiments.evidence.plan import CUT, DONE, FAILED, ROWS, START, STEP, Plan, Step, read_steps
 from experiments.tables.commands import relative
 
+OWN = ("results", "budget_s", "row_s", "device", "seed", "variant", "stack", "experiment")  # never in `args`
 END = 2.0  # seconds of the budget that this command needs itself after a step
 Execute = Callable[[Sequence[str], float], Ended]
 
@@ -45,7 +47,7 @@ class Settings:
 class Evidence:
     """One call of the command, on one device. execute: runs a step.
 
-    Raises LabError for a bad value of a setting, and a store that cannot be written.
+    Raises LabError for a bad value of a setting, `args` that no run takes, and a store that cannot be written.
     """
 
     def __init__(self, settings: Settings, execute: Execute) -> None:
@@ -54,6 +56,10 @@ class Evidence:
         choice = choose_device(settings.device.text("name"))
         self.device, self.gpu = choice.name, choice.why if choice.name == "cuda" else "cpu"
         self.store.check()
+        for arg in settings.args:
+            if (key := arg.partition("=")[0]) in OWN or "=" not in arg:
+                raise LabError(f"args: {arg}: {key}= is the plan's own, or no key", "give keys such as threads=512")
+        composed("config", settings.args)
         self.plan()
 
     def plan(self) -> Plan:

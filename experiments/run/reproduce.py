@@ -40,6 +40,7 @@ def command(row: Mapping[str, Any]) -> str:
     words += [f"{key}={getattr(model, key)}" for key in FORMATS if getattr(model, key) != "bf16"]
     request = row.get("asked") or {}
     words += [f"blocks={request['blocks']}"] if request.get("blocks") else []
+    words += [f"archs=[{','.join(request['archs'])}]"] if "archs" in request else []
     given = {name: value for name, value in request.get("validation", {}).items() if value is not None}
     words += [f"validate.{name}={str(value).lower()}" for name, value in given.items()]
     device = row["device"]

@@ -37,6 +37,13 @@ def test_all_jobs_append_to_one_store(sweep, tmp_path, seed):
     assert all(row["id"] in shown.stderr and row["variant"] in shown.stdout for row in rows)
 
 
+@pytest.mark.cpu
+def test_a_job_that_fails_in_its_own_process_fails_the_command(sweep):
+    done = sweep("-m", "hydra/launcher=local_jobs", "variant=baseline", "seed=1", "weights=/nope")
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: weights '/nope': there is no such file")  # behind Hydra's
+
+
 def test_a_cluster_gives_each_job_one_gpu(sweep):
     """Without SLURM: the options that would be submitted."""
     done = sweep("--cfg=hydra", "hydra/launcher=gpu_slurm", "hydra.launcher.partition=fast")
