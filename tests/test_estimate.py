@@ -9,15 +9,15 @@ from composed import Composed
 
 from common import ROOT
 from common.config.resolve import model_named
+from common.devices.counters import Counts
 from common.errors import LabError
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from experiments.estimate import Step, estimate, parts, step_of
 from experiments.run import gpus
-from experiments.run.counting import Counting, as_counts
+from experiments.run.counting import Counting
 
 H100 = gpus.read("h100").costs
-NONE = as_counts({})
 
 
 @pytest.fixture
@@ -48,10 +48,10 @@ def test_the_fast_kernel_by_hand(committed):
 def test_a_stack_of_kernels_has_a_node_or_a_launch_for_each_stage(tiny):
     """Eight stages in each of two layers, one before and three behind: 20."""
     graph, launches = (Composed(("graph",), {"how": how}).source(tiny) for how in ("graph", "launches"))
-    assert (step_of(graph, NONE, tiny, 1).nodes, step_of(graph, NONE, tiny, 1).launches) == (20, 0)
-    assert (step_of(launches, NONE, tiny, 1).nodes, step_of(launches, NONE, tiny, 1).launches) == (0, 20)
+    assert (step_of(graph, Counts({}), tiny, 1).nodes, step_of(graph, Counts({}), tiny, 1).launches) == (20, 0)
+    assert (step_of(launches, Counts({}), tiny, 1).nodes, step_of(launches, Counts({}), tiny, 1).launches) == (0, 20)
     with pytest.raises(LabError, match="nobody has measured what a launch with how=pdl costs; time it on a GPU"):
-        step_of(Composed(("graph",), {"how": "pdl"}).source(tiny), NONE, tiny, 1)
+        step_of(Composed(("graph",), {"how": "pdl"}).source(tiny), Counts({}), tiny, 1)
 
 
 def test_exchanges_by_value_take_the_place_of_barriers(committed):

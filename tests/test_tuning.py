@@ -3,14 +3,12 @@
 import random
 import sys
 
-import numpy as np
 import pytest
 from standin import installed
 from virtual_seconds import every_candidate
 
-from common.devices.counters import FIELDS, Counts
+from common.devices.counters import Counts
 from common.errors import LabError
-from common.model.stages import STAGES
 from common.stacks.catalog import read_catalog
 from experiments.tuning.search import Outcome, Search
 from experiments.tuning.space import Candidate, Space, order
@@ -39,14 +37,15 @@ def seconds():
             has, values = set(candidate.variants), candidate.values
             wide = "vec128" in has
             layer = 8 - 2 * ("redundant_rmsnorm" in has) - 2 * ("head_split" in has)
-            table = np.zeros((len(STAGES), len(FIELDS)), np.uint64)
-            table[0, FIELDS.index("grid_barriers")] = 28 * layer + 3 - 2 * ("fused_head" in has)
-            table[0, FIELDS.index("atomics")] = 1_000 * values.get("rows_per_warp", 0)
             chunk = abs(values.get("chunk", 128).bit_length() - 8)
-            table[0, FIELDS.index("block_barriers")] = 100 * BLOCKS * (chunk + ("smem_cache" in has))
-            table[0, FIELDS.index("weights_128bit" if wide else "weights_64bit")] = 100_000_000
-            table[0, FIELDS.index("kv_32bit")] = 150_000_000 * ("split_kv" not in has)
-            return decoded(Counts(table).total, BLOCKS)
+            counts = {
+                "grid_barriers": 28 * layer + 3 - 2 * ("fused_head" in has),
+                "atomics": 1_000 * values.get("rows_per_warp", 0),
+                "block_barriers": 100 * BLOCKS * (chunk + ("smem_cache" in has)),
+                "weights_128bit" if wide else "weights_64bit": 100_000_000,
+                "kv_32bit": 150_000_000 * ("split_kv" not in has),
+            }
+            return decoded(Counts({"embed": counts}).total, BLOCKS)
 
         yield seconds_
 

@@ -1,8 +1,7 @@
 """Counts of a CPU device: exchanges, atomics and bytes moved; exact, per stage, and equal on every machine."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
 
 from common.display.table import Shown
 from common.errors import known
@@ -29,21 +28,22 @@ FIELDS = (
 
 @dataclass(frozen=True, repr=False)
 class Counts(Shown):
-    """Counts of one or more steps. table: uint64, [len(STAGES), len(FIELDS)].
+    """Counts of one or more steps. by_stage: {stage: {field: count}} without the zeros, as in records.
 
     The methods raise LabError for an unknown field, stage or kind of memory.
     """
 
-    table: np.ndarray
+    by_stage: Mapping[str, Mapping[str, int]]
 
     def total(self, field: str) -> int:
         """Summed over all stages."""
-        return int(self.table[:, FIELDS.index(known("count", field, FIELDS))].sum())
+        known("count", field, FIELDS)
+        return sum(counts.get(field, 0) for counts in self.by_stage.values())
 
     def of(self, stage: str, field: str) -> int:
         """Count of a field in one stage, over all layers."""
         row, column = known("stage", stage, STAGES), known("count", field, FIELDS)
-        return int(self.table[STAGES.index(row), FIELDS.index(column)])
+        return self.by_stage.get(row, {}).get(column, 0)
 
     def bytes_by_width(self, data: str, stage: str | None = None) -> dict[int, int]:
         """Bytes loaded of `data` by one stage or by all: {width of the load in bits: bytes}, without zeros."""
@@ -71,12 +71,4 @@ class Counts(Shown):
             "prefetched MB": self.total("prefetched") / 1e6,
             "shuffles": self.total("shuffles"),
             "atomics": self.total("atomics"),
-        }
-
-    def as_dict(self) -> dict[str, dict[str, int]]:
-        """{stage: {field: count}} without the zeros, for records."""
-        return {
-            stage: {name: int(value) for name, value in zip(FIELDS, row, strict=True) if value}
-            for stage, row in zip(STAGES, self.table, strict=True)
-            if row.any()
         }

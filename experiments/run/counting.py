@@ -15,14 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from common import ROOT
 from common.compile.source import Source, build
-from common.devices.counters import FIELDS, Counts
+from common.devices.counters import Counts
 from common.errors import LabError
 from common.model.shapes import Model
-from common.model.stages import STAGES
 from common.record.provenance import EVIDENCE, provenance
 from common.record.record import CountRecord
 from common.record.store import Store
@@ -71,7 +68,7 @@ class Counting:
                 raise Uncounted(f"{source.name} has no counts", "make them with experiment=counts")
             self._on_count(source.name, blocks)
             counts = self._counts[name] = self._run(source, blocks)
-            found = {"blocks": blocks, "position": POSITION, "counts": counts.as_dict()}
+            found = {"blocks": blocks, "position": POSITION, "counts": counts.by_stage}
             self._store.append({"kind": KIND, "key": name, **source.facts(), **found, "provenance": provenance()})
         return self._counts[name]
 
@@ -79,7 +76,7 @@ class Counting:
     def _counts(self) -> dict[str, Counts]:
         """Counts of the committed records, then of the run's, by key; later ones are newer."""
         stores = [*map(Store, sorted((ROOT / EVIDENCE).glob("*.jsonl"))), self._store]
-        return {each.key: as_counts(each.counts) for store in stores for each in store.read(CountRecord)}
+        return {each.key: Counts(each.counts) for store in stores for each in store.read(CountRecord)}
 
     def _run(self, source: Source, blocks: int) -> Counts:
         from common.devices.ptx.device import PtxDevice
@@ -109,13 +106,3 @@ def key(source: Source, blocks: int) -> str:
     the grid."""
     code = COMMENT.sub("", source.text).split()
     return hashlib.sha256(" ".join([*code, source.launch, str(blocks)]).encode()).hexdigest()[:16]
-
-
-def as_counts(counts: Mapping[str, Mapping[str, int]]) -> Counts:
-    """Counts as `Counts.as_dict` wrote them; fields unknown to this version are left out."""
-    values = np.zeros((len(STAGES), len(FIELDS)), np.uint64)
-    for stage, fields in counts.items():
-        for field, value in fields.items():
-            if field in FIELDS:
-                values[STAGES.index(stage), FIELDS.index(field)] = value
-    return Counts(values)

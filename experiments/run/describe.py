@@ -47,7 +47,7 @@ class Findings:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def as_record(self) -> dict[str, Any]:
-        return {"kind": "run", **vars(self), "counts": self.counts and self.counts.as_dict()}
+        return {"kind": "run", **vars(self), "counts": self.counts and self.counts.by_stage}
 
 
 def keep(

@@ -25,7 +25,7 @@ def test_a_token_moves_the_frozen_bytes(name, open_session, synthetic, tiny, see
     session.reset([1] * 10, 9, torch.zeros(session.layout.cache.shape, dtype=torch.bfloat16))
     found = {
         stage: {field: count for field, count in counted.items() if count and not field.startswith(OPEN)}
-        for stage, counted in session.count().as_dict().items()
+        for stage, counted in session.count().by_stage.items()
     }
     assert {stage: counted for stage, counted in found.items() if counted} == FROZEN[name]
 

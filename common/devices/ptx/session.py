@@ -119,8 +119,8 @@ class PtxSession(Session):
         by_stage[0] = by_stage[0] + self.executed.get("", Counter())  # what a kernel does before its first stage
         for stage, counts in zip(STAGES, by_stage, strict=True):
             counts.update(exchanges(counts, steps * (self.layout.model.layers if stage in LAYER else 1)))
-        table = [[counts[field] for field in FIELDS] for counts in by_stage]
-        return Counts(np.array(table, np.uint64))
+        found = ({field: counts[field] for field in FIELDS if counts[field]} for counts in by_stage)
+        return Counts({stage: counts for stage, counts in zip(STAGES, found, strict=True) if counts})
 
     def scratch(self) -> torch.Tensor:
         return self._buffers["scratch"].tensor.clone()

@@ -10,9 +10,8 @@ from typing import Any
 import numpy
 
 from common.compile.sass import Resources
-from common.devices.counters import FIELDS, Counts
+from common.devices.counters import Counts
 from common.errors import LabError
-from common.model.stages import STAGES
 from common.stacks.catalog import read_catalog
 from experiments.lab import Lab
 from experiments.run.steps import LabStack
@@ -21,7 +20,7 @@ from experiments.run.steps import LabStack
 SURFACE: Mapping[type, tuple[str, ...]] = {
     Lab: ("stack", "records"),
     LabStack: ("compile", "resources", "validate", "counts", "measure", "timeline", "record"),
-    Counts: ("total", "of", "bytes_by_width", "loaded", "as_dict"),
+    Counts: ("total", "of", "bytes_by_width", "loaded"),
     Resources: ("count",),
 }
 # By the name of a parameter: a right value, for the parameters that are not the wrong one.
@@ -64,9 +63,8 @@ def _surface(lab: Lab) -> Iterator[tuple[str, Callable[..., Any], list[str]]]:
     """Every call: a title, the bound call, the names of its parameters, with each knob and each key of a lab."""
     catalog = read_catalog()
     yield "Lab", Lab, ["overrides", *sorted(catalog.keys)]
-    counts = Counts(numpy.zeros((len(STAGES), len(FIELDS)), numpy.uint64))
     kernel = Resources("sm_90", "decode", 32, 0, 0, 0, 0, {"LDG.E.128": 1})
-    for one in (lab, lab.stack("warp_split"), counts, kernel):
+    for one in (lab, lab.stack("warp_split"), Counts({}), kernel):
         for call in SURFACE[type(one)]:
             names = list(inspect.signature(getattr(one, call)).parameters)
             if "knobs" in names:
