@@ -6,8 +6,8 @@ from pathlib import Path
 from composed import Composed
 from sampled import sampled
 
-from common.compile.nvrtc import ARCHS, compile_all
-from common.compile.sass import Resources, resources_all
+from common.compile.nvrtc import ARCHS, compile_cubin
+from common.compile.sass import Resources, resources
 from common.compile.source import Source
 from common.model.shapes import Model
 
@@ -26,10 +26,12 @@ class Nvrtc:
 
     cache: Path
 
+    def cubins(self, source: Source, archs=ARCHS) -> dict[str, bytes]:
+        fit = [arch for arch in archs if int(arch.removeprefix("sm_")) >= source.min_arch]
+        return {arch: compile_cubin(source.text, arch, source.name, self.cache) for arch in fit}
+
     def resources(self, source: Source, kernel: str, archs=ARCHS) -> list[Resources]:
-        archs = [arch for arch in archs if int(arch.removeprefix("sm_")) >= source.min_arch]
-        cubins = compile_all(source.text, archs, source.name, self.cache)
-        return list(resources_all(cubins, kernel, self.cache).values())
+        return [resources(cubin, arch, kernel, self.cache) for arch, cubin in self.cubins(source, archs).items()]
 
     def decode(self, names: str, **given) -> list[Resources]:
         """The one kernel of a stack of Qwen3-0.6B, for an old or a newer arch."""

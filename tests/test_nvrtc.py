@@ -62,12 +62,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cubins(cache: Path) -> dict[str, bytes]:
-    return nvrtc.compile_all(KERNELS, cache_dir=cache)
+    return {arch: nvrtc.compile_cubin(KERNELS, arch, cache_dir=cache) for arch in nvrtc.ARCHS}
 
 
 @pytest.fixture(scope="module")
 def decode(cubins: dict[str, bytes], cache: Path) -> dict[str, sass.Resources]:
-    return sass.resources_all(cubins, cache_dir=cache)
+    return {arch: sass.resources(cubin, arch, cache_dir=cache) for arch, cubin in cubins.items()}
 
 
 def test_every_arch_gives_an_elf_file_of_its_own(cubins):
@@ -182,7 +182,7 @@ def test_cupy_compiles_the_same_code(monkeypatch):
 def test_an_error_in_the_source_is_reported_with_its_line():
     broken = '#line 7 "variants/x.cu"\nextern "C" __global__ void decode() { int a = missing; }'
     with pytest.raises(CompileError, match=r'variants/x.cu\(7\): error: identifier "missing" is undefined') as caught:
-        nvrtc.compile_all(broken)
+        nvrtc.compile_cubin(broken, "sm_80")
     assert "^" in caught.value.report
     assert "\n" not in str(caught.value)
 
@@ -246,7 +246,8 @@ def test_without_cupy_the_error_has_a_remedy(monkeypatch):
 
 
 def test_the_bandwidth_probes_read_128_bits_at_a_time_or_in_bulk():
-    for arch, cubin in nvrtc.compile_all(text(bandwidth.KERNELS), ("sm_80", "sm_90", "sm_120")).items():
+    for arch in ("sm_80", "sm_90", "sm_120"):
+        cubin = nvrtc.compile_cubin(text(bandwidth.KERNELS), arch)
         plain = sass.resources(cubin, arch, "read_all")
         assert plain.count("LDG", "128") == plain.count("LDG") >= 9, arch  # eight unrolled, and the rest
         assert plain.spill_bytes == 0, arch
@@ -272,7 +273,8 @@ def under_way(listing: str) -> int:
 
 
 def test_windows_have_as_many_loads_under_way_as_they_say(tmp_path):
-    for arch, cubin in nvrtc.compile_all(text(window.KERNELS), ("sm_80", "sm_90")).items():
+    for arch in ("sm_80", "sm_90"):
+        cubin = nvrtc.compile_cubin(text(window.KERNELS), arch)
         plain, bulk = (sass.resources(cubin, arch, f"window_{way}") for way in ("plain", "bulk"))
         assert plain.count("LDG", "128") == plain.count("LDG") == window.BATCH, arch
         assert (plain.spill_bytes, bulk.spill_bytes, bulk.count("UBLKCP") > 0) == (0, 0, arch != "sm_80"), arch

@@ -7,7 +7,7 @@ from composed import Composed
 from cubins import QWEN
 from sampled import sampled
 
-from common.compile.nvrtc import compile_all, compile_ptx
+from common.compile.nvrtc import compile_ptx
 from common.compile.sass import sass
 
 RINGS = ("bulk_ring", "vec128 bulk_ring", "joint_heads folded_norm by_value bulk_ring")
@@ -61,7 +61,7 @@ def test_tensor_rows_load_weights_before_the_input_arrives(nvrtc):
     Before the polls of gate_up and down stand, too, those that the loop over the products of the stage before loads.
     """
     source = Composed(("joint_heads", "by_value", "bulk_ring", "columns", "tensor_rows")).source(QWEN)
-    (cubin,) = compile_all(source.text, ["sm_90"], source.name, nvrtc.cache).values()
+    (cubin,) = nvrtc.cubins(source, ["sm_90"]).values()
     listing = sass(cubin, cache_dir=nvrtc.cache)
     order = re.findall(r"LDS\.128|LDG\.E\.128\.STRONG|HMMA", listing)
     text = "".join({"LDS.128": "w", "HMMA": "H"}.get(each, "p") for each in order)

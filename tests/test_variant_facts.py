@@ -12,7 +12,7 @@ from composed import CATALOG, NAMED, STACKS, VARIANTS, Composed
 from cubins import QWEN, fitting
 from sampled import sampled
 
-from common.compile.nvrtc import ARCHS, compile_all, compile_cubin, compile_ptx
+from common.compile.nvrtc import ARCHS, compile_cubin, compile_ptx
 from common.compile.sass import sass
 from common.errors import CompileError
 from common.model.stages import STAGES
@@ -110,7 +110,7 @@ def test_cp_async_copies_without_registers(nvrtc):
 def test_warps_synchronize_by_named_barriers(nvrtc):
     """bar.arrive on one side, bar.sync on the other, with a barrier number above 0 and all 256 threads."""
     source = Composed(("warp_split",)).source(QWEN)
-    for arch, cubin in compile_all(source.text, fitting(source), source.name, nvrtc.cache).items():
+    for arch, cubin in nvrtc.cubins(source, fitting(source)).items():
         barriers = re.findall(r"BAR\.(ARV|SYNC)\S* (\S+), 0x100", sass(cubin, cache_dir=nvrtc.cache))
         assert {kind for kind, _ in barriers} == {"ARV", "SYNC"}, arch
         assert all(number != "0x0" for _, number in barriers), arch
@@ -149,7 +149,7 @@ def test_gains_of_a_folded_norm_are_asked_for_before_the_wait(nvrtc, names, wait
     With columns a norm waits in qkv and gate_up, and loads gains by 128 bits.
     """
     source = Composed(tuple(names.split())).source(QWEN)
-    for arch, cubin in compile_all(source.text, fitting(source), source.name, nvrtc.cache).items():
+    for arch, cubin in nvrtc.cubins(source, fitting(source)).items():
         listing, gains = sass(cubin, cache_dir=nvrtc.cache), f"LDG.E.{width}.CONSTANT"
         found = re.findall(rf"{re.escape(gains)}|ATOMG|LDG\.E\.128\.STRONG|FFMA", listing)
         order = "".join({gains: "G", "ATOMG": "A", "FFMA": "F"}.get(each, "L") for each in found)

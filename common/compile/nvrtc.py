@@ -2,9 +2,7 @@
 
 import functools
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,15 +89,6 @@ def compile_ptx(
 ) -> str:
     """As compile_cubin, but PTX, as a driver would get it; NVRTC puts its working folder before relative names."""
     return _cached(text, arch, name, cache_dir, "ptx", more).decode()
-
-
-def compile_all(
-    text: str, archs: Sequence[str] = ARCHS, name: str = "decode.cu", cache_dir: Path | None = None
-) -> dict[str, bytes]:
-    """One cubin per arch, on all cores: each thread has an NVRTC of its own."""
-    version()  # load the library once, before the threads use it
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(zip(archs, pool.map(lambda arch: compile_cubin(text, arch, name, cache_dir), archs), strict=True))
 
 
 def _nvrtc() -> Any:

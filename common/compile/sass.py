@@ -8,14 +8,14 @@ import struct
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from common.cache.files import cached
-from common.compile.nvrtc import compile_all
+from common.compile.nvrtc import compile_cubin, version
 from common.compile.source import Source
 from common.display.table import Shown
 from common.errors import LabError
@@ -121,15 +121,6 @@ def block_bytes(cubin: bytes) -> int:
     return int.from_bytes(dict(variables(cubin)).get("shared_bytes", b""), "little")
 
 
-def resources_all(
-    cubins: Mapping[str, bytes], kernel: str = "decode", cache_dir: Path | None = None
-) -> dict[str, Resources]:
-    """`resources` of each arch's cubin, on all cores."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = pool.map(lambda arch: resources(cubins[arch], arch, kernel, cache_dir), cubins)
-        return dict(zip(cubins, found, strict=True))
-
-
 def inspect(source: Source, archs: Sequence[str], cache: Path) -> dict[str, Resources]:
     """Resources by arch, where the source supports it. Raises CompileError, or LabError without tools.
 
@@ -137,11 +128,16 @@ def inspect(source: Source, archs: Sequence[str], cache: Path) -> dict[str, Reso
     memory of all of them, and the sum of their spills and instructions.
     """
     fit = [arch for arch in archs if int(arch.removeprefix("sm_")) >= source.min_arch]
-    cubins = compile_all(source.text, fit, source.name, cache)
-    if not source.by_stage:
-        return resources_all(cubins, cache_dir=cache)
-    stages = [resources_all(cubins, f"stage_{stage}", cache) for stage in STAGES]
-    return {arch: _together([found[arch] for found in stages]) for arch in cubins}
+    names = [f"stage_{stage}" for stage in STAGES] if source.by_stage else ["decode"]
+
+    def of(arch: str) -> Resources:
+        cubin = compile_cubin(source.text, arch, source.name, cache)
+        found = [resources(cubin, arch, name, cache) for name in names]
+        return _together(found) if source.by_stage else found[0]
+
+    version()  # load the library once, before the threads use it
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(fit, pool.map(of, fit), strict=True))
 
 
 def _together(kernels: Sequence[Resources]) -> Resources:
