@@ -72,7 +72,8 @@ def test_a_text_that_nvrtc_refuses_is_a_compile_error_with_the_log(gpu, tiny):
 
 
 def test_a_kernel_for_each_stage_leaves_the_same_bits(session, tiny, seed):
-    with closing(session(build([], tiny))) as whole, closing(session(build([], tiny, by_stage=True))) as staged:
+    stages = Composed(("graph",), {"how": "launches"}).source(tiny)
+    with closing(session(build([], tiny))) as whole, closing(session(stages)) as staged:
         for each in (whole, staged):
             each.reset([seed % tiny.vocab], 0)
             each.run(2)

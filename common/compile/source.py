@@ -18,7 +18,6 @@ from common.model.stages import FIRST, LAST, LAYER, STAGES, WARP
 from common.stacks.variant import LOWEST_ARCH, Variant
 
 KERNEL = ROOT / "common" / "kernel"
-ENTRY = '#line 1 "entry"\n'  # line directive before the composed stack and its kernels
 _INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
 
 BY_STAGE = ("launches", "graph", "pdl")  # launches of a text with a kernel per stage
@@ -105,12 +104,6 @@ class Source:
             )
 
     @property
-    def declarations(self) -> str:
-        """The text without its kernels: enough to read a block's needs, and nothing to compile."""
-        head, entry, tail = self.text.partition(ENTRY)
-        return "\n".join([head + entry.rstrip(), tail.splitlines()[0], "SHARED_BYTES(Kernel)", ""])
-
-    @property
     def name(self) -> str:
         return "+".join(self.stack) or "baseline"
 
@@ -127,18 +120,12 @@ class Source:
 
 
 def build(
-    stack: Sequence[Variant],
-    model: Model,
-    threads: int = 256,
-    knobs: Knobs | None = None,
-    by_stage: bool = False,
-    trace: bool = False,
+    stack: Sequence[Variant], model: Model, threads: int = 256, knobs: Knobs | None = None, trace: bool = False
 ) -> Source:
     """Compose `stack` (innermost first; `baseline` is implied) into one text.
 
     knobs: per variant the value of each of its knobs; an int becomes a constant `knob::<variant>::<knob>`, a choice a
     set of `knob::<variant>::<knob>_is_<choice>` booleans. A knob with `sets` also sets that field of the Source.
-    by_stage: one kernel per stage, to test or time the stages of any stack one by one.
     trace: every block stores time stamps of each stage.
 
     The line directives name files relative to the repository, so that compilers, profilers and debuggers show the
@@ -147,9 +134,9 @@ def build(
     knobs = knobs or {}
     mixins = [v for v in stack if v.name != "baseline"]
     chosen = _chosen(mixins, knobs)
-    settings: dict[str, int | str] = {"launch": "launches" if by_stage else "cooperative"}
+    settings: dict[str, int | str] = {"launch": "cooperative"}
     for variant in mixins:
-        if not by_stage and variant.launch != "cooperative":
+        if variant.launch != "cooperative":
             settings["launch"] = variant.launch
         values = knobs.get(variant.name, {})
         settings |= {knob.sets: values[knob.name] for knob in variant.knobs if knob.sets and knob.name in values}
@@ -235,7 +222,7 @@ def kernel_text(
         layout.declare(),
         *constants,
         *(line for file in files for line in flatten(file, seen)),
-        ENTRY.rstrip(),
+        '#line 1 "entry"',
         *entry,
         "",
     ]
