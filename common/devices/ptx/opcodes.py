@@ -64,10 +64,6 @@ def _elect(d: Decoder, one: Instruction) -> None:
     d.emit("elect", target, b=d.value(one.operands[1], "b32"), more=[d.predicate(p)])
 
 
-def _activemask(d: Decoder, one: Instruction) -> None:
-    d.emit("activemask.b32", d.register(one.operands[0], 4))
-
-
 def _bra(d: Decoder, one: Instruction) -> None:
     (label,) = one.operands
     d.jump("bra", label)
@@ -94,11 +90,6 @@ def _call(d: Decoder, one: Instruction) -> None:
 def _createpolicy(d: Decoder, one: Instruction) -> None:
     """A hint, not executed; counts tell by its value the lines that a copy asks L2 to keep."""
     d.emit("mov.b64", d.register(one.operands[0], 8), d.number("L2::evict_last" in one.words, 8))
-
-
-def _griddepcontrol(d: Decoder, one: Instruction) -> None:
-    """Nothing: launches follow one another."""
-    d.emit("nop")
 
 
 def _bare(name: str) -> Rule:
@@ -132,7 +123,7 @@ RULES: dict[str, Rule] = {
     "st": st,
     "prefetch": prefetch,
     "elect": _elect,
-    "activemask": _activemask,
+    "activemask": lambda d, one: d.emit("activemask.b32", d.register(one.operands[0], 4)),
     "mma": mma,
     "wmma": wmma,
     "ldmatrix": ldmatrix,
@@ -144,5 +135,5 @@ RULES: dict[str, Rule] = {
     "trap": _bare("trap"),
     "nanosleep": _bare("nanosleep"),
     "createpolicy": _createpolicy,
-    "griddepcontrol": _griddepcontrol,
+    "griddepcontrol": _bare("nop"),  # launches follow one another
 }
