@@ -47,10 +47,7 @@ def capture(ncu: str, options: Sequence[str], target: Sequence[str], folder: Pat
 
 
 def options(settings: Section) -> list[str]:
-    """Options of ncu for one launch of the chosen kernel between cudaProfilerStart and Stop. Raises LabError.
-
-    `--nvtx-include` is not used: it matches only push/pop ranges.
-    """
+    """Options of ncu for one launch of the chosen kernel between cudaProfilerStart and Stop. Raises LabError."""
     own = settings.read(Settings)
     chosen = ["--profile-from-start", "off"]
     chosen += ["--kernel-name", own.kernel]

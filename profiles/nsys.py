@@ -29,10 +29,7 @@ ORDER BY k.start
 
 
 def options(settings: Section) -> list[str]:
-    """Options of nsys for one capture between cudaProfilerStart and Stop, without the report's name. Raises LabError.
-
-    `--capture-range=nvtx` is not used: it matches only registered strings, which the lab's ranges do not have.
-    """
+    """Options of nsys for a capture between cudaProfilerStart and Stop, without the report's name. Raises LabError."""
     settings.only({"minimum", "options"})
     return ["--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true", *extra(settings)]
 

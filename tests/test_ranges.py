@@ -21,7 +21,7 @@ from common.devices.nvtx import annotate, title
 
 with annotate(title("compile", ())):
     pass
-with annotate(title("validate", ("redundant_rmsnorm", "vec128")), color="green"):
+with annotate(title("validate", ("redundant_rmsnorm", "vec128"))):
     with annotate("inner"):
         pass
 try:

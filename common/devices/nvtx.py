@@ -18,7 +18,7 @@ def title(verb: str, stack: Sequence[str], detail: str = "") -> str:
 
 
 @contextmanager
-def annotate(message: str, color: str | None = None) -> Iterator[None]:
+def annotate(message: str) -> Iterator[None]:
     """Context that is one push/pop range with a registered string; ranges nest per thread.
 
     ncu's --nvtx-include matches only push/pop ranges, and nsys's `-c nvtx` only registered strings. The cost is
@@ -31,5 +31,5 @@ def annotate(message: str, color: str | None = None) -> Iterator[None]:
             f"the nvtx package does not import: {error}",
             "pip install nvtx; without a network, install it from the folder that `make wheelhouse` fills",
         ) from error
-    with nvtx.annotate(message, color=color, domain=DOMAIN):
+    with nvtx.annotate(message, domain=DOMAIN):
         yield
