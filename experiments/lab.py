@@ -1,13 +1,11 @@
 """The lab as a Python object: the same configuration, steps and records as the command line."""
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.config.cli import composed
 from common.config.resolve import resolve
-from common.config.texts import quoted
+from common.config.texts import override_text
 from common.errors import LabError
 from experiments.run.setup import Setup
 from experiments.tables.progress import Quiet
@@ -78,17 +76,3 @@ class Lab(Setup):
         config = self.config
         model = config.model.name if config.model else config.weights
         return f"Lab({model} on {config.device.name}: {config.device.why}; seed {config.seed})"
-
-
-def override_text(value: Any) -> str:
-    """`value` in the syntax of Hydra's command line; a text is quoted, so that it is taken literally.
-
-    Raises LabError for a value that has no such form.
-    """
-    if value is None or isinstance(value, int | float):
-        return json.dumps(value)
-    if isinstance(value, str | Path):
-        return quoted(str(value))
-    if isinstance(value, list | tuple):
-        return f"[{','.join(map(override_text, value))}]"
-    raise LabError(f"{value!r} is no value of a key", "give a text, number, True, False, None, or a list of them")

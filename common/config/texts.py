@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 from common.errors import LabError
@@ -26,7 +27,7 @@ def admit_text(argument: str) -> str:
         except json.JSONDecodeError as error:
             remedy = r"""write "TEXT", with \n for a new line and \\ for a backslash, or ["a","b"]"""
             raise LabError(f"{name}={value} is not JSON: {error.msg}", remedy) from None
-    admitted = key + equals + ",".join(map(_for_hydra, values))
+    admitted = key + equals + ",".join(map(override_text, values))
     try:
         admitted.encode()
     except UnicodeEncodeError:
@@ -40,7 +41,12 @@ def quoted(text: str) -> str:
     return "'" + re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"
 
 
-def _for_hydra(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{','.join(map(_for_hydra, value))}]"
-    return quoted(value) if isinstance(value, str) else json.dumps(value)
+def override_text(value: Any) -> str:
+    """`value` in the syntax of Hydra's command line; a text is `quoted`. Raises LabError where it has no such form."""
+    if value is None or isinstance(value, int | float):
+        return json.dumps(value)
+    if isinstance(value, str | Path):
+        return quoted(str(value))
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(override_text, value))}]"
+    raise LabError(f"{value!r} is no value of a key", "give a text, number, True, False, None, or a list of them")

@@ -18,13 +18,13 @@ import experiments.lab
 from common import ROOT
 from common.config.cli import composed
 from common.config.device_choice import DeviceChoice
+from common.config.texts import override_text
 from common.errors import CompileError
 from common.model.stages import LAYER_STAGES
 from common.record.store import Store
 from common.validate.verdict import Verdict
 from experiments import Lab, LabError
 from experiments import __main__ as command
-from experiments.lab import override_text
 
 pytestmark = pytest.mark.cpu
 LAYERS = 2
