@@ -8,7 +8,7 @@ from common.compile.source import build
 from common.devices.cuda import CudaDevice
 from common.errors import LabError, Refused
 from common.model.shapes import Model
-from common.stacks.catalog import read_catalog, variants
+from common.stacks.catalog import read_catalog
 from common.stacks.stack import check_stack, choose_stacks
 from experiments.__main__ import main
 from tests.strength.soak.alarms import random_stack
@@ -79,7 +79,7 @@ def test_the_parent_of_a_listed_stack_is_the_longest_legal_one_without_its_last(
 
 def test_exclusions_are_mutual():
     """For either order of the two, and for either yaml that has the exclusion."""
-    pairs = [(name, other) for name, variant in variants().items() for other in variant.excludes]
+    pairs = [(name, other) for name, variant in read_catalog().variants.items() for other in variant.excludes]
     assert pairs
     for name, other in pairs:
         for stack in ((name, other), (other, name)):
@@ -91,7 +91,7 @@ def test_a_gpu_that_is_too_old_is_refused(monkeypatch):
     monkeypatch.setattr(CudaDevice, "arch", 75)
     device = object.__new__(CudaDevice)  # without a GPU, which the refusal does not need
     model = Model("tiny", 64, 160, 2, 4, 2, 32, 503, 64, 1e6, 1e-6, True)
-    source = build([variants()["cp_async"]], model, knobs={"cp_async": {"stages": 2, "tile": 1}})
+    source = build([read_catalog().variants["cp_async"]], model, knobs={"cp_async": {"stages": 2, "tile": 1}})
     with pytest.raises(
         Refused,
         match=r"cp_async needs sm_80 and this GPU is sm_75, without asynchronous .*; remove the variant from the "

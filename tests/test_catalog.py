@@ -12,7 +12,7 @@ from common.compile.source import build
 from common.config.cli import composed, run_task
 from common.config.resolve import resolve
 from common.errors import LabError
-from common.stacks.catalog import read_catalog, variants
+from common.stacks.catalog import read_catalog
 from common.stacks.knobs import Knob
 from common.stacks.stack import choose_stacks
 
@@ -23,10 +23,10 @@ def root(tmp_path):
 
 
 def test_two_new_files_are_a_variant(root):
-    before = set(variants(root))
+    before = set(read_catalog(root).variants)
     read_catalog.cache_clear()
     add(root, "fused_head2", WARP_SPLIT.replace("2:6", "1:7"))
-    found = variants(root)
+    found = read_catalog(root).variants
     assert set(found) - before == {"fused_head2"}
     added = found["fused_head2"]
     assert (added.mixin, added.file.name) == ("FusedHead2", "fused_head2.cu")
@@ -45,7 +45,7 @@ def test_baseline_is_first_and_named_stacks_are_listed_separately(root):
 
 
 def test_fields_of_a_variant_are_read(root):
-    lazy, prefetch = (variants(root)[name] for name in ("lazy", "prefetch"))
+    lazy, prefetch = (read_catalog(root).variants[name] for name in ("lazy", "prefetch"))
     assert (lazy.launch, lazy.min_arch, lazy.bit_equal) == ("plain", 75, False)
     assert lazy.why_not_bit_equal == "it sums in another order"
     assert (prefetch.parent, prefetch.excludes) == (("warp_split",), ("lazy",))
@@ -150,7 +150,7 @@ def test_an_idea_goes_on_in_indented_lines(root):
         LAZY,
         HEADER.replace("{idea}", "it is free\n//             of charge\n//  now"),
     )
-    assert variants(root)["lazy"].idea == "it is free of charge now"
+    assert read_catalog(root).variants["lazy"].idea == "it is free of charge now"
 
 
 def test_a_broken_variant_does_not_affect_the_others(root):

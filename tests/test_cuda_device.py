@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from common.compile.source import build
-from common.devices.cuda import STATIC_SHARED, CudaDevice, CudaProgram, CudaSession
+from common.compile.target import STATIC_SHARED
+from common.devices.cuda import CudaDevice, CudaProgram, CudaSession
 from common.errors import Refused
 from common.model.layout import Layout
 

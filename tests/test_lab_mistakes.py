@@ -3,7 +3,7 @@
 import pytest
 
 from common.devices.counters import Counts
-from common.stacks.catalog import variants
+from common.stacks.catalog import read_catalog
 from experiments import Lab, LabError
 
 COUNTED = Counts({})
@@ -15,7 +15,7 @@ COUNTED = Counts({})
         (lambda lab: lab.stack("vec128").measure(), "device=ptx has no GPU time to measure; "),
         (lambda lab: lab.stack("vec128").record(), "vec128 has not been validated; "),
         (lambda lab: lab.stack("vec127"), "unknown variant 'vec127'; did you mean 'vec128'"),
-        (lambda lab: lab.stack("all"), f"all stands for {len(variants())} stacks; "),
+        (lambda lab: lab.stack("all"), f"all stands for {len(read_catalog().variants)} stacks; "),
         (lambda lab: lab.stack(["vec128", "vec128"]), "names vec128 twice"),
         (lambda lab: lab.stack("vec128", ratio="2:6"), "vec128 has no knob ratio; "),
         (lambda lab: lab.stack("vec128", ration="2:6"), "unknown knob 'ration'; did you mean 'ratio'"),

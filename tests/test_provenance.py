@@ -130,7 +130,7 @@ def test_facts_and_readings_in_their_units(monkeypatch):
         "nvmlDeviceGetCudaComputeCapability": lambda handle: (9, 0),
         "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=5 << 30),
         "nvmlDeviceGetEnforcedPowerLimit": unsupported,
-        "nvmlDeviceGetName": lambda handle: b"NVIDIA Something",
+        "nvmlDeviceGetName": lambda handle: "NVIDIA Something",
         "nvmlSystemGetDriverVersion": lambda: "580.1",
         "nvmlDeviceGetMaxClockInfo": lambda handle, which: {nvml.NVML_CLOCK_SM: 1980, nvml.NVML_CLOCK_MEM: 3201}[which],
         "nvmlDeviceGetClockInfo": lambda handle, which: {nvml.NVML_CLOCK_SM: 1500, nvml.NVML_CLOCK_MEM: 3200}[which],

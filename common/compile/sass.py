@@ -89,6 +89,7 @@ def resources(cubin: bytes, arch: str, kernel: str = "decode", cache_dir: Path |
     registers, stack, shared, local = usage[kernel]
     if shared and RESERVED_SECTION in cubin:
         shared -= RESERVED_SHARED
+    declared = int.from_bytes(dict(variables(cubin)).get("shared_bytes", b""), "little")  # static and dynamic
     histogram = Counter(opcode for _, _, opcode in instructions(listing))
     return Resources(
         arch=arch,
@@ -97,7 +98,7 @@ def resources(cubin: bytes, arch: str, kernel: str = "decode", cache_dir: Path |
         spill_bytes=sum(_width(name) * number for name, number in histogram.items() if name[:3] in ("STL", "LDL")),
         stack=stack,
         local=local,
-        shared=max(shared, block_bytes(cubin)),
+        shared=max(shared, declared),
         histogram=dict(sorted(histogram.items())),
     )
 
@@ -114,11 +115,6 @@ def variables(cubin: bytes) -> Iterator[tuple[str, bytes]]:
                 begin = sections[names][4] + name
                 content = cubin[sections[place][4] + value :][:extent]
                 yield cubin[begin : cubin.index(b"\0", begin)].decode(), content
-
-
-def block_bytes(cubin: bytes) -> int:
-    """Bytes of shared memory of a block of the lab's kernels, static and dynamic, as the text declares them."""
-    return int.from_bytes(dict(variables(cubin)).get("shared_bytes", b""), "little")
 
 
 def inspect(source: Source, archs: Sequence[str], cache: Path) -> dict[str, Resources]:

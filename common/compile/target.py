@@ -15,6 +15,7 @@ from common.stacks.variant import Variant
 
 # KB of shared memory that a block may have, from a compute capability (ten times) on: CUDA programming guide.
 SHARED_KB = {75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
+STATIC_SHARED = 48 << 10  # bytes; a text that needs more has only dynamic shared memory
 BULK_COPIES = 90  # the first target with bulk copies
 NEWS = {  # features new with a compute capability (ten times)
     80: "asynchronous copies, barriers in shared memory that count them, or bf16 in tensor cores",

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from common.compile.nvrtc import check_driver, options
+from common.compile.nvrtc import check_driver, options, version
 from common.compile.source import Source, launches
+from common.compile.target import STATIC_SHARED
 from common.devices import cuda_memory
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.dependent import launch_dependent
@@ -23,7 +24,6 @@ from common.model.stages import STAGES
 PUT_BACK = 3  # copies that restore the buffers before a timed run
 BUFFERS = ("cache", "_state", "_waits", "_stream")  # shared by a session with the one beside it
 MODULES = 128  # texts that stay loaded: those of a few stacks with their trials
-STATIC_SHARED = 48 << 10  # bytes; a text that needs more has only dynamic shared memory
 
 
 class CudaProgram:
@@ -51,18 +51,15 @@ class CudaProgram:
 
 
 class CudaDevice:
-    """One GPU. Creating it needs CuPy and a driver; `choose_device` in common/config has checked both.
-
-    ordinal: CUDA's number of the GPU.
-    """
+    """The first GPU. Creating it needs CuPy and a driver; `choose_device` in common/config has checked both."""
 
     name = "cuda"
 
-    def __init__(self, ordinal: int = 0) -> None:
+    def __init__(self) -> None:
         import cupy
 
         self._cupy = cupy
-        self._device = cupy.cuda.Device(ordinal)
+        self._device = cupy.cuda.Device(0)
         try:
             self._device.use()
         except cupy.cuda.runtime.CUDARuntimeError as error:  # it has failed since the choice
@@ -81,8 +78,6 @@ class CudaDevice:
         return self._device.attributes["MultiProcessorCount"]
 
     def describe(self) -> dict[str, Any]:
-        from common.compile.nvrtc import version
-
         name = self._cupy.cuda.runtime.getDeviceProperties(self._device.id)["name"].decode()
         return {
             "device": "cuda",

@@ -47,11 +47,16 @@ def version() -> str:
 @cache
 def cpu() -> str:
     """The CPU features that -march=native depends on: machines that share a cache folder must not share binaries."""
+    return cpuinfo("flags", "features") or platform.processor() or platform.machine()
+
+
+def cpuinfo(*fields: str) -> str | None:
+    """The first of these fields in /proc/cpuinfo; None where it has none, as on some aarch64 systems."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.machine())
+        return None
+    return next((line.partition(":")[2].strip() for line in lines if line.lower().startswith(fields)), None)
 
 
 def sha(*parts: str) -> str:

@@ -59,10 +59,10 @@ class Gpu:
         memory = self._query(nvml.nvmlDeviceGetMemoryInfo)
         limit = self._query(nvml.nvmlDeviceGetEnforcedPowerLimit)
         return {
-            "name": _text(self._query(nvml.nvmlDeviceGetName)),
+            "name": self._query(nvml.nvmlDeviceGetName),
             "arch": capability and "sm_{}{}".format(*capability),
             "memory_bytes": memory and memory.total,
-            "driver": _text(nvml.nvmlSystemGetDriverVersion()),
+            "driver": nvml.nvmlSystemGetDriverVersion(),
             "power_limit_w": limit and limit / 1000,
             "max_sm_mhz": self._query(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM),
             "max_memory_mhz": self._query(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_MEM),
@@ -125,8 +125,3 @@ def of_this_run() -> int:
             of = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             alike += of == parent and (folder / "cmdline").read_bytes() == own
     return alike
-
-
-def _text(value: str | bytes | None) -> str | None:
-    """`value` as str: old versions of pynvml return bytes."""
-    return value.decode() if isinstance(value, bytes) else value

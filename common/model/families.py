@@ -7,8 +7,6 @@ RoPE's base and scaling, the tie of the head and the shapes are each checkpoint'
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from common.model.shapes import Model
-
 
 @dataclass(frozen=True)
 class Family:
@@ -35,9 +33,3 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3": Family("Qwen3ForCausalLM", qk_norm=True, head_dim=128),
 }
 SUPPORTED = ", ".join(FAMILIES)
-
-
-def family_of(model: Model) -> str | None:
-    """The first family with the arithmetic of a model; None if there is none."""
-    wanted = model.qk_norm, model.qkv_bias
-    return next((name for name, each in FAMILIES.items() if (each.qk_norm, each.qkv_bias) == wanted), None)

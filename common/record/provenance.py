@@ -16,6 +16,7 @@ from typing import Any
 
 from common import ROOT
 from common.compile import nvrtc
+from common.devices.gxx import cpuinfo
 from common.devices.nvml import Gpu
 from common.errors import LabError
 from common.stacks.catalog import TUNED
@@ -46,7 +47,7 @@ def provenance(gpu: Gpu | None = None) -> dict[str, Any]:
         "nvrtc": _nvrtc_version(),
         "machine": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",
-        "cpu": _cpu(),
+        "cpu": cpuinfo("model name") or platform.processor() or None,
         "gpu": gpu and gpu.properties(),
     }
 
@@ -132,13 +133,3 @@ def _nvrtc_version() -> str | None:
         return nvrtc.version()
     except LabError:
         return None
-
-
-def _cpu() -> str | None:
-    """Model name of the processor, or None: some aarch64 systems do not report it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    models = (line.partition(":")[2].strip() for line in lines if line.lower().startswith("model name"))
-    return next(models, None) or platform.processor() or None

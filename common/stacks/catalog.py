@@ -48,11 +48,6 @@ class Catalog:
         return [name for name, variant in self.variants.items() if knob in {k.name for k in variant.knobs}]
 
 
-def variants(root: Path = ROOT) -> dict[str, Variant]:
-    """Every sound variant below `root`, baseline first, then by name."""
-    return dict(read_catalog(root).variants)
-
-
 @cache
 def read_catalog(root: Path = ROOT) -> Catalog:
     """Read all of conf/variant/ and variants/ below `root`. A faulty file makes only its own name unusable."""

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from common.errors import LabError
-from common.model.families import FAMILIES, SUPPORTED, family_of
+from common.model.families import FAMILIES, SUPPORTED
 from common.model.format import Format
 from common.model.layout import Layout
 from common.model.rope import DEFAULT, LLAMA3
@@ -23,12 +23,13 @@ def causal_lm(model: Model, layout: Layout, weights: torch.Tensor, dtype: torch.
         import transformers
     except ImportError as error:
         raise LabError(f"transformers does not import: {error}", "pip install -e '.[hf]'") from None
-    family = family_of(model)
+    wanted = model.qk_norm, model.qkv_bias
+    family = next((each for each in FAMILIES.values() if (each.qk_norm, each.qkv_bias) == wanted), None)
     if family is None:
         raise LabError(
             f"model {model.name} has traits of no model of transformers: {model.traits}", f"choose those of {SUPPORTED}"
         )
-    kind = getattr(transformers, FAMILIES[family].architecture)
+    kind = getattr(transformers, family.architecture)
     config = kind.config_class(
         vocab_size=model.vocab,
         hidden_size=model.hidden,

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
 from importlib import import_module
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -53,7 +52,7 @@ class Current:
     def run(self, module: str, name: str, fixtures: dict[str, Any], spends: bool, seconds: float) -> None:
         """Run one test there. Fails it when the child says so, ends, or does not answer in time."""
         __tracebackhide__ = True
-        child = self._child = self._child or Child(_serve, context=get_context("spawn"))
+        child = self._child = self._child or Child(_serve)
         try:
             child.send((module, name, fixtures, spends))
             if not child.connection.poll(seconds):

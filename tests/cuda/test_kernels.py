@@ -11,7 +11,7 @@ from in_child import device, in_child, opened
 from sampled import sampled, seed_for
 
 from common.compile.source import build
-from common.devices.cuda import STATIC_SHARED
+from common.compile.target import STATIC_SHARED
 from common.errors import Refused
 from common.model.layout import Layout
 from common.model.shapes import Model

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from bare_kernel import bare_kernel
 
+from common.compile.target import STATIC_SHARED
 from common.devices.ptx.device import PtxDevice
-from common.devices.ptx.session import STATIC_SHARED
 from common.errors import Crashed
 from common.model.weights import load
 from tests.strength.mutants.mutation import edited, read_mutants

@@ -11,7 +11,7 @@ from sampled import sampled
 
 from common.model.layout import Layout
 from common.model.shapes import Model
-from common.stacks.catalog import variants
+from common.stacks.catalog import read_catalog
 
 pytestmark = pytest.mark.cpu
 FULL = 151_936  # Qwen3's vocabulary
@@ -35,7 +35,8 @@ class Head:
         self.rows.copy_(self.signs)
         self._slot("final_norm").fill_(1)
         self.open = lambda: open_session(source, self.weights, blocks, schedule=seed)
-        source = build_parts([variants()[name]], model, folder, [HEAD], threads=threads, knobs={name: knobs})
+        variant = read_catalog().variants[name]
+        source = build_parts([variant], model, folder, [HEAD], threads=threads, knobs={name: knobs})
 
     def _slot(self, name):
         slot = self.layout.weight(name)

@@ -9,7 +9,7 @@ from common.compile.nvrtc import compile_ptx
 from common.compile.source import build
 from common.model.layout import MAX_BLOCKS, MOMENTS
 from common.model.stages import LAYER_STAGES, STAGES
-from common.stacks.catalog import variants
+from common.stacks.catalog import read_catalog
 from experiments.run.timeline import UNWRITTEN, read, summary, timeline
 from profiles.timeline import by_stage, chrome_trace, draw, order, reading
 
@@ -21,7 +21,7 @@ def trace(tiny, seed, synthetic, open_session):
     """trace(stack): the timeline of one step on the PTX device."""
 
     def run(*names: str):
-        known = variants()
+        known = read_catalog().variants
         source = build([known[name] for name in names], tiny, knobs=KNOBS, trace=True)
         session = open_session(source, synthetic(tiny, seed), BLOCKS, seed)
         session.reset([3], 0)
@@ -60,7 +60,7 @@ def test_a_stage_without_a_barrier_after_it_has_no_wait(trace):
 
 
 def test_a_kernel_without_trace_reads_no_clock(tiny):
-    plain, traced = (build([variants()["vec128"]], tiny, knobs=KNOBS, trace=on) for on in (False, True))
+    plain, traced = (build([read_catalog().variants["vec128"]], tiny, knobs=KNOBS, trace=on) for on in (False, True))
     assert "Traced" not in plain.text
     assert "stamp(" not in plain.text
     assert "stamp(" in traced.text

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from common.compile.source import Source, launches
-from common.compile.target import shared_bytes
+from common.compile.target import STATIC_SHARED, shared_bytes
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import FIELDS, Counts
 from common.devices.guarded import GuardedBuffer
@@ -32,7 +32,6 @@ from common.model.stages import LAYER, STAGES
 if TYPE_CHECKING:
     from common.devices.ptx.device import PtxDevice
 
-STATIC_SHARED = 48 << 10  # bytes; a text that needs more has only dynamic shared memory
 ERRORS: dict[int, tuple[type[LabError], str, str]] = {  # by status: error, cause and remedy
     DEADLOCKED: (Hung, "deadlock, no block can continue: {first}", "make all threads reach the same barriers"),
     TIMED_OUT: (
