@@ -35,7 +35,7 @@ class Gpu:
 
     name, arch       as it occurs in what the driver reports, and what ptxas calls it
     bandwidth_gbps   peak of the memory by the datasheet, in 10^9 bytes a second
-    measured         None where no record of the lab is of this GPU
+    measured         None where no record has these times of this GPU
     """
 
     name: str
