@@ -1,1 +1,1 @@
-"""Files kept under a name that holds a hash of their content: compiled kernels and packed weights."""
+"""Files named by a hash of what they are made from: weights, kernels, listings, references."""

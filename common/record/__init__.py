@@ -1,1 +1,1 @@
-"""Records: the store, the provenance of a record, and the conversion of values to JSON."""
+"""Records: their types, the store, and their provenance."""
