@@ -39,7 +39,7 @@ template <class Base> struct Deadlocks : Base {
 """
 HEADER = """// Idea        do harm
 // Hypothesis  it costs this stack alone
-// Overrides   embed
+// Overrides   {member}
 // Run         python -m experiments variant={name}
 """
 
@@ -72,7 +72,7 @@ template <class Base> struct {mixin} : Base {{
   static DEVICE void embed(const Context &c) {{ {BY_KERNEL.get(name, "")} Base::embed(c); }}
 }};
 """
-    header = HEADER.format(name=name)
+    header = HEADER.format(name=name, member="barrier" if name == "deadlocks" else "embed")
     return f'{header}#include "common/kernel/decode.cuh"\n{DEADLOCK if name == "deadlocks" else harmful}'
 
 

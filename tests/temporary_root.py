@@ -10,7 +10,9 @@ HEADER = """// Idea        {idea}
 // Overrides   attention
 // Run         python -m experiments variant={name}
 
-template <class Base> struct {mixin} : Base {{}};
+template <class Base> struct {mixin} : Base {{
+  static DEVICE void attention(const Context &, int) {{}}
+}};
 """
 WARP_SPLIT = """\
 knobs:

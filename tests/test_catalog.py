@@ -112,6 +112,8 @@ def test_a_wrong_yaml_is_reported_with_its_name(root, old, new, message):
         ("// Idea        {idea}\n", "", "lazy.cu does not begin with `// Idea`; say it there"),
         ("// Idea        {idea}", "// Idea", "lazy.cu does not begin with `// Idea`"),
         ("struct {mixin}", "struct Lazier", "variants/lazy.cu has no struct Lazy; name its struct so"),
+        ("// Overrides   attention", "// Overrides   o_proj", "overrides o_proj, its struct has no such member"),
+        ("attention", "atension", "lazy.cu says that it overrides atension, which no other kernel has"),
     ],
 )
 def test_a_wrong_header_is_reported_and_costs_only_its_variant(root, old, new, message):

@@ -3,12 +3,14 @@
 import re
 from collections.abc import Collection
 from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from omegaconf import OmegaConf
 from yaml import YAMLError
 
+from common import ROOT
 from common.errors import LabError
 from common.json_values import from_json
 from common.model.expressions import SHAPES, Scratch, check
@@ -17,6 +19,7 @@ from common.stacks.knobs import KINDS, SETS, WARP, Knob
 from common.stacks.variant import LAUNCHES, SELECTS, NamedStack, Selection, Variant
 
 IDEA = re.compile(r"// Idea +(\S.*(?:\n//\s{2,}.+)*)")  # a sentence, which may go on in indented lines
+OVERRIDES = re.compile(r"^// Overrides +(.*(?:\n//\s{2,}.+)*)", re.MULTILINE)  # names, or `nothing`
 MENTIONS = ("parent", "variants", "excludes", "requires", "outside")  # lists of names of variants
 REGION_NAMES = (*SHAPES, "max_blocks", "taps")  # in the shape of a region; taps: elements of all layers' taps
 TAKEN = ("layers", "rope", "partial", "workspace", "seen", "trace", *STAGES)  # names in scratch
@@ -76,7 +79,17 @@ class Entry:
         if not re.search(rf"\bstruct {variant.mixin}\b", text):
             remedy = "name its struct so, or the two files as the struct"
             raise LabError(f"{source} has no struct {variant.mixin}", remedy)
+        self.check_overrides(text, source)
         return variant
+
+    def check_overrides(self, text: str, source: str) -> None:
+        """Raise LabError for an override that neither this source nor another kernel has: nothing would call it."""
+        others = (*(ROOT / "common" / "kernel").glob("*.cuh"), *self.source.parent.glob("*.cu"))
+        below = frozenset().union(*(_words(path) for path in others if path != self.source))
+        for name in set(re.findall(r"\w+", "".join(OVERRIDES.findall(text)))) - {"nothing"}:
+            if name not in _words(self.source) or name not in below:
+                where = "its struct has no such member" if name in below else "which no other kernel has"
+                raise LabError(f"{source} says that it overrides {name}, {where}", "correct the header, or the struct")
 
     def stack(self, known: Collection[str]) -> NamedStack:
         return self.read(NamedStack, known, name=self.path.stem, variants=self.fields.pop("stack"))
@@ -139,3 +152,9 @@ class Entry:
         except LabError as error:
             raise self.wrong(f"knob {name}: default: {error.cause}", error.remedy) from None
         return knob
+
+
+@cache
+def _words(path: Path) -> frozenset[str]:
+    """All words of a source outside of its comments."""
+    return frozenset(re.findall(r"\w+", re.sub(r"//.*", "", path.read_text(encoding="utf-8", errors="replace"))))
