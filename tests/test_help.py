@@ -48,6 +48,7 @@ def test_help_fits_a_screen_and_shows_every_key_as_its_yaml_has_it(module, capfd
 def test_a_topic_is_a_choice_or_a_section(capfd):
     assert "--cuda-graph-trace=node" in shown("profiles.__main__", capfd, "--help", "nsys")
     assert "  rounds: 10 " in shown("experiments.__main__", capfd, "--help", "timing")
+    assert "\n  races: false " in shown("experiments.__main__", capfd, "--help", "device"), "a key of no default"
     assert importlib.import_module("experiments.__main__").main(["--help", "modles"]) == 2
     assert "unknown topic 'modles'; did you mean 'model'?" in capfd.readouterr().err
 

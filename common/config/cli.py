@@ -194,8 +194,9 @@ def _admit(argv: Sequence[str], root: Path) -> list[str]:
     pairs = [(key, value) for key, _, value in (argument.partition("=") for argument in argv)]
     if {"stack", "variant"} <= {key for key, _ in pairs}:
         raise LabError("both stack= and variant= are given", "give only one of them")
-    for key, value in pairs:
-        check_choice(key, value, root)
+    for (key, value), argument in zip(pairs, argv, strict=True):
+        if "=" in argument:  # else a topic of --help
+            check_choice(key, value, root)
         if key.lstrip("+~").startswith("variant."):
             raise LabError(f"{key}= would change the description of a variant", "give a knob by its name: ratio=2:6")
     added = read_catalog(root).knobs | {f"model.{trait}" for trait in TRAITS}

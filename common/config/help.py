@@ -41,7 +41,7 @@ def overview(command: str, root: Path) -> str:
 
 
 def about(command: str, topic: str, root: Path) -> str:
-    """A line for each value of a choice, with variants' knobs or the default's keys; or the keys of a section."""
+    """A line for each value of a choice, with variants' knobs or the keys of values; or the keys of a section."""
     files, groups = _parts(command, root)
     blocks = {key: block for file in files for key, block in _blocks(root, file).items() if _is_section(block)}
     if topic in blocks:
@@ -54,9 +54,13 @@ def about(command: str, topic: str, root: Path) -> str:
         knobs = [(one.name, knob) for one in read_catalog(root).variants.values() for knob in one.knobs]
         cells = [(one, f"{knob.name}={knob.default}", knob.describe(), knob.help) for one, knob in knobs]
         parts.append("Knobs (knob=value)\n" + aligned(cells, "  "))
-    elif groups[name] and (keys := _blocks(root, f"{name}/{groups[name]}")):
-        lines = [line for block in keys.values() for line in block]
-        parts.append("\n  ".join([f"Keys of {name}={groups[name]}, as {name}.KEY=value", *lines]))
+    elif default := groups[name]:
+        known: set[str] = set()
+        for value in sorted(_names(root, name), key=lambda value: value != default):
+            if new := {key: block for key, block in _blocks(root, f"{name}/{value}").items() if key not in known}:
+                lines = [line for block in new.values() for line in block]
+                parts.append("\n  ".join([f"Keys of {name}={value}, as {name}.KEY=value", *lines]))
+                known |= new.keys()
     return "\n\n".join(parts)
 
 
