@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from common import ROOT
 from common.config.cli import run_task
 from common.errors import LabError
+from common.stacks.stack import title
 from experiments.run.setup import Setup
 from experiments.tables.progress import progress
 from profiles import ncu, nsys
@@ -137,7 +138,7 @@ def _describe(made: Profile, folder: Path, table: "DataFrame", reading: str) -> 
     device = gpu.get("name") or f"device {config.device.name}, {origin['cpu']}"
     path = folder / "README.md"
     path.write_text(
-        f"# {config.stacks[0].title}: {made.tool}\n\n"
+        f"# {title(config.stacks[0].variants)}: {made.tool}\n\n"
         f"`{origin['command']}`, seed {config.seed}\n\n"
         f"By {source}, on {device}; commit {commit}, {origin['time']}.\n\n"
         f"{markdown(Table.of(table.to_dict('records'), table.columns))}\n"

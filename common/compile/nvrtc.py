@@ -24,10 +24,6 @@ class More:
     define: Mapping[str, str | None] = field(default_factory=dict)
     std: int = 17
 
-    @property
-    def defined(self) -> tuple[str, ...]:
-        return tuple(f"-D{name}" if value is None else f"-D{name}={value}" for name, value in self.define.items())
-
 
 def including(folders: Sequence[Path], define: Mapping[str, str | None], std: int) -> More:
     """Options of a text that includes headers of these folders and CUDA's. Raises LabError without NVRTC."""
@@ -71,9 +67,7 @@ def check_driver(version: int) -> None:
         )
 
 
-def compile_cubin(
-    text: str, arch: str, name: str = "decode.cu", cache_dir: Path | None = None, more: More = More()
-) -> bytes:
+def compile_cubin(text: str, arch: str, name: str = "decode.cu", cache_dir: Path | None = None) -> bytes:
     """Compile `text` for `arch` (sm_80, ...) without a driver.
 
     `name` is the file name of the lines before the first #line. `cache_dir` keeps cubins by the sha256 of the text, the
@@ -81,7 +75,7 @@ def compile_cubin(
     texts end by a segmentation fault.
     Raises CompileError with the log, and LabError where NVRTC cannot be loaded.
     """
-    return _cached(text, arch, name, cache_dir, "cubin", more)
+    return _cached(text, arch, name, cache_dir, "cubin", More())
 
 
 def compile_ptx(
@@ -120,7 +114,8 @@ def built(request: Request) -> tuple[bytes, ...]:
 def _cached(text: str, arch: str, name: str, cache_dir: Path | None, output: str, more: More) -> bytes:
     """One output of NVRTC, from the cache folder if it is there."""
     found = more.headers.found(text)
-    chosen = (*options(arch, more.std), *more.defined, *found.options)
+    defined = (f"-D{name}" if value is None else f"-D{name}={value}" for name, value in more.define.items())
+    chosen = (*options(arch, more.std), *defined, *found.options)
     try:
         folder = str(Path.cwd())
     except OSError:  # it has been removed

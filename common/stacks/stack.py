@@ -27,11 +27,6 @@ class Stack:
     parent: tuple[str, ...]
     knobs: Mapping[str, Constants]
 
-    @property
-    def title(self) -> str:
-        """`redundant_rmsnorm + vec128`, or `baseline`."""
-        return title(self.variants)
-
 
 def equals_parent(stack: Stack, catalog: Catalog) -> bool:
     """True if every variant added to the parent must keep its results bit for bit."""
@@ -46,7 +41,7 @@ def with_needed(name: str, catalog: Catalog) -> tuple[str, ...]:
 
 
 def title(variants: Sequence[str]) -> str:
-    """The name of a stack in tables and errors."""
+    """The name of a stack in tables and errors: `redundant_rmsnorm + vec128`, or `baseline`."""
     return " + ".join(variants) or BASELINE
 
 

@@ -120,7 +120,8 @@ class _KernelChecker:
             found = chain(self._check_step(seen, past, cache, ids, scenario), self._check_padding(seen, start))
             for mismatch in found:
                 yield replace(mismatch, note=", ".join(filter(None, (mismatch.note, f"step {step}"))))
-            past = self._past_of_next(seen, past)
+            for entry in session.cache.entries(past.positions, int(seen.words("position"))).split(1, dim=-2):
+                past = past.then(entry)
             first_run.append(replace(seen, cache=None))
 
         tokens, given = self.layout.tokens, len(scenario.ids)
@@ -156,12 +157,6 @@ class _KernelChecker:
         past = scenario.past(self.reference.device)
         for mismatch in self._check_step(Snapshot.at(session), past, start.cache, ids, scenario):
             yield replace(mismatch, note=", ".join(filter(None, (mismatch.note, "with drafts"))))
-
-    def _past_of_next(self, seen: Snapshot, past: Past) -> Past:
-        """The past of the step after the one that left `seen`, whose own past was `past`."""
-        for entry in self.session.cache.entries(past.positions, int(seen.words("position"))).split(1, dim=-2):
-            past = past.then(entry)
-        return past
 
     def _check_step(
         self, seen: Snapshot, past: Past, cache: KvCache, ids: list[int], scenario: Scenario

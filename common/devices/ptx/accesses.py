@@ -26,7 +26,7 @@ def cvta(d: Decoder, one: Instruction) -> None:
     (space,) = (each for each in one.words if each in SPACES)
     place = d.value(source, "u64")
     if SPACES[space] == 1:
-        if d.fixed_copy(to, source) if d.constant(source, "u64") is None and d.variable(source) is None else False:
+        if d.constant(source, "u64") is None and d.variable(source) is None and d.fixed_copy(to, source):
             return d.name(to, Place(place, 8))
         return d.emit("mov.b64", d.register(to, 8), place)
     start = d.number(SHARED_WINDOW if SPACES[space] == 2 else LOCAL_WINDOW, 8)

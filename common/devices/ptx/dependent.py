@@ -9,15 +9,7 @@ from common.devices.ptx.program import Told
 from common.devices.ptx.text import wrong
 
 WAIT = "griddepcontrol.wait"
-USES = (
-    "ld",
-    "st",
-    "atom",
-    "red",
-    "cp",
-    "ret",
-    "exit",
-)  # opcodes; prefetches of weights, which nobody writes, may be early
+USES = ("ld", "st", "atom", "red", "cp", "ret", "exit")  # prefetches of weights, which nobody writes, may be early
 OWN = {"param", "const", "shared", "local"}  # spaces that no other kernel uses
 
 
