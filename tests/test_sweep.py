@@ -106,6 +106,17 @@ def test_a_time_that_a_search_gave_up_is_taken_again_where_one_is_asked(sweep, v
     assert all(job["proof"] for job in second.sent)  # it was validated
 
 
+@pytest.mark.parametrize(("beat", "again"), [(1e-6, 0), (1.0, 3)])
+def test_a_search_takes_what_it_gave_up_from_records_where_it_is_too_slow_again(sweep, beat, again):
+    first, second = Workers(), Workers()
+    first.verdict = "STOPPED"
+    other = sweep(first)
+    other.records.clear()
+    second.setup, other.pool = first.setup, second
+    other.run(beat)
+    assert len(second.sent) == again
+
+
 @pytest.mark.parametrize(("status", "again"), [("OOM", 3), ("INTERRUPTED", 3), ("REFUSED", 0)])
 def test_what_says_nothing_of_the_kernel_is_run_again(sweep, status, again):
     first, second = Workers(), Workers()

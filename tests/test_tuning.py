@@ -122,21 +122,6 @@ def test_a_wrong_variant_never_wins_though_it_would_be_the_fastest(seed, seconds
     assert found.best[1].seconds == right
 
 
-def test_what_records_know_is_not_tried_again(seed, seconds):
-    one = space("vec128", "fused_head")
-    before = search(one, seed, seconds, 8).found
-    stranger = Candidate(("graph",), (("how", "graph"),))
-    again = Search(one, seed, [Candidate((), ())])
-    again.know({**before, stranger: Outcome(1e-9)})
-    assert again.found == before
-    tried = []
-    for candidate in again.candidates(3 * 5):
-        tried.append(candidate)
-        again.tell(candidate, Outcome(seconds(candidate)))
-    assert len(tried) == 3 * 5 - 8
-    assert not set(tried) & set(before)
-
-
 def test_a_time_that_is_not_exact_does_not_win(seed):
     one = space("fused_head", rows_per_warp=4)
     made = Search(one, seed, [])

@@ -56,12 +56,12 @@ class Sweep:
     def run(self, beat: float | None = None) -> None:
         """Compile, validate, measure and record every stack. On an interrupt, running stacks are recorded as such.
 
-        beat: seconds of a step; a stack that surely needs more is not measured to the end.
+        beat: seconds of a step; a stack that surely needs more is not measured to the end, and on resuming not again.
         Raises Unfinished, when all others are done, where the budget did not hold some.
         """
         stacks, past = self.config.stacks, self.setup.store.read(RunRecord)
         self.took = [record.took for record in past if record.took and self._alike(record)]
-        validated = self._resume(past) if self.config.resume else {}
+        validated = self._resume(past, beat) if self.config.resume else {}
         left = [index for index in range(len(stacks)) if index not in self.records]
         if self.config.device.name == "cuda" and len(left) > 1:
             each = self.config.budget.estimate(self.took)
@@ -117,7 +117,7 @@ class Sweep:
         self.records[index] = keep(self.setup, device, stack, found, gpu)
         self.show.note(finished(row_of(self.records[index])))
 
-    def _resume(self, past: Sequence[RunRecord]) -> dict[int, Record]:
+    def _resume(self, past: Sequence[RunRecord], beat: float | None) -> dict[int, Record]:
         """Take what `past` decides into the records; returns, by index, the validation of stacks that need only timing.
 
         A record made under another name of the same stack is shown under the one of this run. On a GPU, a text that
@@ -125,7 +125,7 @@ class Sweep:
         checked in any case.
         """
         rows = [record.row for record in past if record.status not in UNDECIDED]
-        by_identity = {identity(row): row for row in rows if not _stopped(row)}
+        by_identity = {identity(row): row for row in rows if _decides(row, beat)}
         by_proof = {proof_of(row): row for row in rows}
         timing = self.config.device.name == "cuda" and self.config.timing
         device, validated = self.pool.describe(), dict[int, Record]()
@@ -141,9 +141,10 @@ class Sweep:
         return validated
 
 
-def _stopped(row: Mapping[str, Any]) -> bool:
-    """True if a measurement was given up, as for a stack too slow for a search."""
-    return any(timed["verdict"] == STOPPED for timed in row.get("latencies") or ())
+def _decides(row: Mapping[str, Any], beat: float | None) -> bool:
+    """False for a measurement that was given up as too slow for a search, unless it is too slow for `beat`, too."""
+    lows = [timed["seconds"]["low"] for timed in row.get("latencies") or () if timed["verdict"] == STOPPED]
+    return not lows or (beat is not None and max(lows) > beat)
 
 
 @contextmanager

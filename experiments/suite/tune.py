@@ -4,8 +4,8 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from math import nan
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -13,11 +13,8 @@ from typing import Any
 
 import yaml
 
-from common.config import budget
 from common.config.section import absolute
 from common.errors import LabError, Unfinished
-from common.json_values import to_json
-from common.record.provenance import provenance
 from common.stacks.catalog import TUNED, read_catalog
 from common.stacks.stack import Stack, knob_words, title
 from experiments.experiment import Experiment
@@ -26,7 +23,6 @@ from experiments.tables.run_row import IMPLAUSIBLE, STOPPED
 from experiments.tuning.search import Outcome, Search
 from experiments.tuning.space import Candidate, Space, order
 
-TRIAL = "trial"  # kind of the record of one candidate
 AHEAD = 1  # candidates compiled while another one is on the GPU; each is chosen before their outcomes
 SHOWN = 10  # the fastest candidates
 QUESTION = "which stack and which values of knobs are the fastest, and which of these choices matter"
@@ -44,7 +40,6 @@ def ask(experiment: Experiment) -> ResultTable:
     experiment.need_gpu()
     search = Search(space, experiment.config.seed, starts(space), AHEAD)
     trials = experiment.options.whole("trials", low=1)
-    search.know(recorded(experiment))
     notes = list(NOTES)
     with measuring(experiment, search) as measure:
         try:
@@ -108,44 +103,17 @@ def composed(experiment: Experiment, candidate: Candidate) -> Stack:
 
 
 def trial(experiment: Experiment, candidate: Candidate, measure: Callable[[Stack], Outcome]) -> Outcome:
-    """The outcome of a candidate, recorded unless the attempt failed: the next search may succeed.
+    """The outcome of a candidate. Its run is a record, which stands for it when the search is resumed.
 
     Raises Unfinished where the budget does not hold another one.
     """
-    label, began = _label(candidate), budget.clock()
+    label = _label(candidate)
     outcome = experiment.attempt(label, lambda: measure(composed(experiment, candidate)))
     if outcome is None:
         return Outcome(None, state="not tried")
     if outcome.seconds is None:
         experiment.left_out.append(f"Left out: {label}, {outcome.state}: {outcome.reason}")
-    experiment.store.append(
-        {
-            "kind": TRIAL,
-            "asked": _conditions(experiment),
-            "stack": candidate.variants,
-            "knobs": candidate.values,
-            "source_sha": _source_sha(experiment, candidate),
-            "found": asdict(outcome),
-            "took": budget.clock() - began,
-            "provenance": provenance(),
-        }
-    )
     return outcome
-
-
-def recorded(experiment: Experiment) -> dict[Candidate, Outcome]:
-    """Outcomes in the store of searches under the same conditions, of kernels that have not changed since."""
-    if not experiment.config.resume:
-        return {}
-    conditions, outcomes = _conditions(experiment), {}
-    for row in experiment.store.records():
-        if row.get("kind") == TRIAL and row["asked"] == conditions:
-            knobs = ((name, tuple(value) if isinstance(value, list) else value) for name, value in row["knobs"].items())
-            candidate = Candidate(tuple(row["stack"]), tuple(knobs))
-            with suppress(LabError, KeyError):  # the variant is gone
-                if row["source_sha"] == _source_sha(experiment, candidate):
-                    outcomes[candidate] = Outcome(**row["found"])
-    return outcomes
 
 
 @contextmanager
@@ -202,29 +170,6 @@ def write(experiment: Experiment, candidate: Candidate) -> Path:
     path = folder_of(experiment) / f"{name}.yaml"
     path.write_text(f"# Written by experiment=tune.\n# Run   python -m experiments variant={name}\n{text}")
     return path
-
-
-def _conditions(experiment: Experiment) -> dict[str, Any]:
-    """Conditions of an outcome beside the kernel."""
-    config = experiment.config
-    return to_json(
-        {
-            "device": config.device,
-            "model": experiment.model,
-            "weights": experiment.packed.sha,
-            "blocks": config.blocks,
-            "threads": config.threads,
-            "timing": config.timing,
-            "position": experiment.position,
-        }
-    )
-
-
-def _source_sha(experiment: Experiment, candidate: Candidate) -> str | None:
-    try:
-        return experiment.source(composed(experiment, candidate)).sha
-    except LabError:  # a stack that cannot be composed is a failure of its own
-        return None
 
 
 def _label(candidate: Candidate) -> str:

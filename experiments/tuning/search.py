@@ -1,4 +1,4 @@
-"""Search by optuna: candidates chosen some ahead and tried one by one; those in records are not tried again."""
+"""Search by optuna: candidates chosen some ahead and tried one by one."""
 
 import random
 from collections import deque
@@ -59,18 +59,9 @@ class Search:
             for one in space.parameters
         }
         sampler = self._optuna.samplers.TPESampler(seed=seed)
-        self.study = self._optuna.create_study(sampler=sampler)  # in memory: the store has the trials
+        self.study = self._optuna.create_study(sampler=sampler)  # in memory: the store has the runs
         for candidate in starts:
             self._enqueue(space.point(candidate))
-
-    def know(self, found: Mapping[Candidate, Outcome]) -> None:
-        """Take over outcomes from records; candidates of another space are left out."""
-        for candidate, outcome in found.items():
-            point = self.space.point(candidate)
-            if point and self.space.candidate(point) == candidate:
-                self.found[candidate] = outcome
-                about = {"params": point, "distributions": self._distributions, "value": outcome.seconds}
-                self.study.add_trial(self._optuna.trial.create_trial(**about, state=self._state(outcome)))
 
     def candidates(self, most: int) -> Iterator[Candidate]:
         """Candidates to try, until `most` are found or none is left; each must be told before the next is taken."""

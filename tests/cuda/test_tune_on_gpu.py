@@ -47,29 +47,25 @@ def test_the_optimum_is_found_and_a_wrong_kernel_never_wins(tune, gpu, tmp_path,
 
     monkeypatch.setattr(CudaDevice, "compile", noted)  # in this process; validating processes have their own
     cut, records = tune("options.trials=3")
-    tried = [row for row in records if row["kind"] == "trial"]
+    tried = [row for row in records if row["kind"] == "run"]
     assert len(tried) == 3
     found, records = tune()
-    trials = [row for row in records if row["kind"] == "trial"]
-    assert trials[:3] == tried  # the first call's trials are taken from its records
-    assert len({tuple(row["stack"]) for row in trials}) == len(trials) == 8
-    assert set(compiled) & {row["source_sha"] for row in trials}  # ahead of the worker
+    runs = [row for row in records if row["kind"] == "run"]
+    assert runs[:3] == tried  # the first call's candidates are taken from its records
+    assert len({tuple(row["stack"]) for row in runs}) == len(runs) == 8
+    assert set(compiled) & {row["source_sha"] for row in runs}  # ahead of the worker
     assert cut["basis"] == found["basis"] == "measured"
-    runs = {row["id"]: row for row in records if row["kind"] == "run"}
-    for row in trials:
-        if row["found"]["seconds"]:
-            assert runs[row["found"]["record"]]["status"] == "PASSED"
     (written,) = tmp_path.glob(f"{TUNED}*.yaml")
     stack = yaml.safe_load(written.read_text())
     assert stack["tuned"]["threads"] == 256
     if gpu == "standin":
-        wrong = [row for row in trials if "vec128" in row["stack"]]
-        assert all(row["found"]["seconds"] is None and row["found"]["state"] == "MISMATCH" for row in wrong)
+        wrong = [row for row in runs if "vec128" in row["stack"]]
+        assert {(row["status"], *row["latencies"]) for row in wrong} == {("MISMATCH",)}
         assert (len(wrong), stack["stack"]) == (4, ["fused_head", "redundant_rmsnorm"])
         first = found["table"][0]
         assert (first["kind"], first["what"]) == ("stack", "fused_head + redundant_rmsnorm")
         by_counts = virtual_seconds(cpu_cache, tiny)(Candidate(tuple(stack["stack"]), (("rows_per_warp", 4),)))
         assert first["us a token"] == pytest.approx(1e6 * by_counts, abs=1e-3)  # events tell 1 ns apart
-        at = [row["stack"] for row in trials].index(stack["stack"])
-        later = [row["found"] for row in trials[at + 1 :] if row["found"]["seconds"]]
-        assert {found["state"] for found in later} <= {"stopped"}  # a bound says that they are slower
+        at = [row["stack"] for row in runs].index(stack["stack"])
+        later = {timed["verdict"] for row in runs[at + 1 :] for timed in row["latencies"]}
+        assert later <= {"STOPPED"}  # a bound says that they are slower
