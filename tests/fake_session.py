@@ -79,9 +79,6 @@ class FakeSession:
     def state(self) -> torch.Tensor:
         return self._state.clone()
 
-    def counts(self) -> None:
-        return None
-
     def close(self) -> None:
         pass
 

@@ -110,7 +110,7 @@ def test_a_captured_step_is_replayed_for_every_token(work, monkeypatch):
     replayed = []
 
     def capture(step: torch_step.TorchStep) -> None:
-        step.graph = SimpleNamespace(replay=lambda: replayed.append(None) or step.step())
+        step.replay = lambda: replayed.append(None) or step.step()
 
     monkeypatch.setattr(torch_step.TorchStep, "capture", capture)
     monkeypatch.setattr(arms, "judged", lambda *given: "logits, cache, ids")

@@ -70,7 +70,8 @@ class Session(Protocol):
         return None
 
     def close(self) -> None:
-        """Free the buffers."""
+        """Free the buffers; by default they go with the session."""
+        return
 
 
 class Device(Protocol):

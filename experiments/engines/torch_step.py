@@ -1,6 +1,6 @@
 """Greedy decoding by steps in plain torch, which a CUDA graph can replay; and a session of it for the judge."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ class TorchStep(TorchDecoder):
         self.token = torch.zeros(1, dtype=torch.long, device=weights.device)
         self.position = torch.zeros_like(self.token)
         self.logits = torch.empty(0)  # the last step's: [1, vocab], in a graph always the same memory
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.replay: Callable[[], None] = self.step
         self._layer = self.layer
         if compiled:
             torch.compiler.reset()  # else the functions of earlier steps count towards the limit of variants
@@ -63,24 +63,22 @@ class TorchStep(TorchDecoder):
         self.replay()
 
     def capture(self) -> None:
-        """Capture `step` as a CUDA graph; from now on `replay` launches it."""
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # libraries initialize outside of the capture
-            for _ in range(3):
-                self.step()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.step()
-        self.graph = graph
+        """From now on `replay` is a CUDA graph of one step."""
+        self.replay = captured(self.step)
 
-    def replay(self) -> None:
-        """Execute one step; after `capture`, by the CUDA graph."""
-        if self.graph is None:
-            self.step()
-        else:
-            self.graph.replay()
+
+def captured(step: Callable[[], None]) -> Callable[[], None]:
+    """Replay of a CUDA graph of one step, before which libraries initialize and kernels are compiled."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
 
 
 class TorchSession(Session):
@@ -120,12 +118,6 @@ class TorchSession(Session):
 
     def state(self) -> torch.Tensor:
         return self._state.clone()
-
-    def counts(self) -> None:
-        return None
-
-    def close(self) -> None:
-        """Nothing: the buffers go with the session."""
 
     def _words(self, name: str) -> torch.Tensor:
         return self.layout.state[name].of(self._state)

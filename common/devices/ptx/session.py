@@ -127,9 +127,6 @@ class PtxSession(Session):
     def state(self) -> torch.Tensor:
         return self._buffers["state"].tensor.clone()
 
-    def close(self) -> None:
-        """Nothing: the buffers go with the session."""
-
     def _run_launches(self, these: Sequence[tuple[int, int]]) -> None:
         """Run `these` launches, from `common.compile.source.launches`, one after another, and check the canaries.
 

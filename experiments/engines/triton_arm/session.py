@@ -12,6 +12,7 @@ from common.devices.protocol import Session
 from common.devices.unwritten import NOT_WRITTEN, fill, fill_scratch
 from common.errors import Crashed, LabError
 from common.model.layout import Layout
+from experiments.engines.torch_step import captured
 from experiments.engines.triton_arm.ptx import PtxStep, Target
 from experiments.engines.triton_arm.steps import TILES, Buffers, Tiles, TritonStep
 
@@ -40,7 +41,7 @@ class TritonSession(Session):
         self.cache = KvCache(cache.view(torch.int16).numpy()) if target else _on_gpu(cache)
         self._state.tensor.zero_()
         step = self.kernels = TritonStep(layout, Buffers(parts, cache, self._scratch.tensor, self._state.tensor), tiles)
-        self._step: Callable[[], None] = PtxStep(step, target) if target else _captured(step)
+        self._step: Callable[[], None] = PtxStep(step, target) if target else captured(step)
 
     def resume(self, state: Tensor, unwritten: float = NOT_WRITTEN) -> None:
         fresh = torch.empty(self.layout.scratch_size)
@@ -66,12 +67,6 @@ class TritonSession(Session):
     def state(self) -> Tensor:
         return self._state.tensor.cpu().clone()
 
-    def counts(self) -> None:
-        return None
-
-    def close(self) -> None:
-        """Nothing: the buffers go with the session."""
-
 
 class _Guarded:
     """A tensor of `size` elements with MARGIN bytes on each side, which are NaN in a float format."""
@@ -94,16 +89,3 @@ def _on_gpu(cache: Tensor) -> KvCache:
     import cupy
 
     return CudaKvCache(cupy.asarray(cache.view(torch.int16)), cupy.cuda.Stream.null)
-
-
-def _captured(step: TritonStep) -> Callable[[], None]:
-    """Replay of a CUDA graph of one step, whose first call compiles the kernels."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
