@@ -67,26 +67,10 @@ def _timeline(made: Profile) -> tuple[Path, "DataFrame", str]:
 
 def _keep(stack: "LabStack", position: int, found: "Timeline") -> str:
     """Write the record of a timeline in ns; returns its id."""
-    from common.record.provenance import provenance
     from experiments.run.timeline import summary
 
-    setup, own = stack.setup, stack.stack
-    record = {
-        "kind": "timeline",
-        "variant": own.name,
-        "stack": own.variants,
-        "knobs": own.knobs,
-        "model": setup.model,
-        "threads": setup.config.threads,
-        "source_sha": stack.source.sha,
-        "device": setup.device.describe(),
-        "seed": setup.config.seed,
-        "blocks": stack.found.blocks,
-        "position": position,
-        **summary(found),
-        "provenance": provenance(),
-    }
-    return setup.store.append(record)
+    about = {"kind": "timeline", "source_sha": stack.source.sha, "blocks": stack.found.blocks, "position": position}
+    return stack.append(about | summary(found))
 
 
 def _under_tool(made: Profile, options: Sequence[str]) -> tuple[Path, "DataFrame"]:
