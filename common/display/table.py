@@ -17,11 +17,10 @@ PLAIN_WIDTH = 100  # columns if the output is no terminal
 GAP = 3  # columns of a terminal between two cells
 WORD = (8, 24)  # limits of a word of a name or a text, in columns: in a narrow terminal, and in any
 HEAD = 13  # columns above which a head over narrow cells is broken into lines
-LONG = 40  # characters above which a page gives a text more room
 
 
 class Cell(NamedTuple):
-    """A text with a style of rich, for terminals, or with an address, for Markdown and HTML."""
+    """A text with a style of rich, for terminals, or with an address, for Markdown."""
 
     text: str
     style: str = ""
@@ -97,28 +96,14 @@ def markdown(table: Table) -> str:
 
 
 def html(table: Table) -> str:
-    """A table (none without rows), then its notes as paragraphs; all texts are escaped.
+    """A table (none without rows), then its notes as paragraphs; all texts are escaped."""
 
-    The class of a cell is the kind of its column, `text long` for long ones; `data-value` has all digits of a number.
-    """
-    kinds = []
-    for at, column in enumerate(table.columns):
-        is_long = column.kind == TEXT and any(len(cell(row[at])) > LONG for row in table.rows)
-        kinds.append(f"{column.kind} long" if is_long else column.kind)
+    def line(tag: str, texts: Iterable[str]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts) + "</tr>\n"
 
-    def filled(value: Any, kind: str) -> str:
-        text = escape(cell(value))
-        if isinstance(value, Cell) and value.link:
-            text = f'<a href="{escape(value.link)}">{text}</a>'
-        digits = f' data-value="{value}"' if text != "-" and _is_number(value) else ""
-        return f'<td class="{kind}"{digits}>{text}</td>'
-
-    heads = (escape(column.head.replace("\n", " ")) for column in table.columns)
-    head = "".join(f'<th class="{kind}">{text}</th>' for text, kind in zip(heads, kinds, strict=True))
-    rows = ("".join(map(filled, row, kinds)) for row in table.rows)
-    body = "\n".join(f"<tr>{row}</tr>" for row in rows)
-    written = f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table>" if table.rows else ""
-    return written + "".join(f"<p>{escape(note)}</p>" for note in table.notes)
+    head = line("th", (column.head.replace("\n", " ") for column in table.columns))
+    rows = "".join(line("td", map(cell, row)) for row in table.rows)
+    return (rows and f"<table>{head}{rows}</table>") + "".join(f"<p>{escape(note)}</p>" for note in table.notes)
 
 
 def terminal(table: Table, console: "Console | None" = None, heading: str = "") -> None:
