@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,12 @@ def median_interval(
 
     seed: of the resampling; None: a fresh one. Raises ValueError without samples.
     """
-    low, high = np.quantile(_resampled_medians(samples, confidence, np.random.default_rng(seed)), _tails(confidence))
+    values = np.asarray(samples, dtype=float)
+    if values.size == 0:
+        raise ValueError("no samples")
+    resamples = max(2000, round(10 / (1 - confidence)))  # enough that ten lie outside of the interval
+    places = np.random.default_rng(seed).integers(values.size, size=(resamples, values.size))
+    low, high = np.quantile(np.median(values[places], axis=1), ((1 - confidence) / 2, (1 + confidence) / 2))
     return float(low), float(high)
 
 
@@ -45,15 +49,13 @@ def compare(
     parent: Sequence[float],
     child: Sequence[float],
     seed: int | None = None,
-    min_effect: float = MIN_EFFECT,
-    confidence: float = VERDICT_CONFIDENCE,
 ) -> Comparison:
     """The verdict on interleaved samples in seconds: parent[i] and child[i] belong to the same round.
 
     The effect is the median of child[i] / parent[i] - 1, so a slowdown of both (heat, clocks) cancels.
-    FASTER, SLOWER  |effect| is at least `min_effect`, and at least twice its distance from the interval's farther end
-    SAME            |effect| and that distance are both smaller than `min_effect`
-    UNSTABLE        neither, or fewer rounds than `min_samples(confidence)`
+    FASTER, SLOWER  |effect| is at least MIN_EFFECT, and at least twice its distance from the interval's farther end
+    SAME            |effect| and that distance are both smaller than MIN_EFFECT
+    UNSTABLE        neither, or fewer rounds than `min_samples`
     It is not enough that the interval excludes 0: consecutive rounds are correlated, so the bootstrap interval of a few
     rounds is too narrow. A kernel was compared with itself, with noise of 0.1 to 2 % per round and a correlation of 0.3
     between rounds: the factor of two gave 1 wrong verdict in 1,000, and excluding 0 alone gave more than 20.
@@ -63,30 +65,17 @@ def compare(
         raise ValueError(f"{len(parent)} samples of the parent, {len(child)} of the child")
     ratios = np.asarray(child, dtype=float) / np.asarray(parent, dtype=float) - 1
     effect = float(np.median(ratios))
-    low, high = median_interval(ratios, confidence, seed)
+    low, high = median_interval(ratios, VERDICT_CONFIDENCE, seed)
     reach = max(effect - low, high - effect)
-    if len(ratios) < min_samples(confidence):
+    if len(ratios) < min_samples():
         verdict = "UNSTABLE"
-    elif abs(effect) >= min_effect and 2 * reach <= abs(effect):
+    elif abs(effect) >= MIN_EFFECT and 2 * reach <= abs(effect):
         verdict = "FASTER" if effect < 0 else "SLOWER"
-    elif abs(effect) < min_effect and reach < min_effect:
+    elif abs(effect) < MIN_EFFECT and reach < MIN_EFFECT:
         verdict = "SAME"
     else:
         verdict = "UNSTABLE"
     return Comparison(effect, low, high, verdict)
-
-
-def _resampled_medians(samples: Sequence[float], confidence: float, generator: np.random.Generator) -> Any:
-    """Medians of resampled samples, enough that ten of them lie outside of an interval at `confidence`."""
-    values = np.asarray(samples, dtype=float)
-    if values.size == 0:
-        raise ValueError("no samples")
-    resamples = max(2000, round(10 / (1 - confidence)))
-    return np.median(values[generator.integers(values.size, size=(resamples, values.size))], axis=1)
-
-
-def _tails(confidence: float) -> tuple[float, float]:
-    return (1 - confidence) / 2, (1 + confidence) / 2
 
 
 def implausible(bytes_read: float, seconds: float, ceiling: float, cached: float = 0) -> bool:
