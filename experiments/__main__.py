@@ -9,9 +9,8 @@ from omegaconf import DictConfig
 from common.config.cli import guarded, run_task
 from common.config.resolve import resolve
 from common.errors import LabError
-from experiments.tables.output import Job, show_jobs
 from experiments.tables.progress import progress
-from experiments.tables.run_table import show_json
+from experiments.tables.run_table import Job, show_jobs, show_json
 
 
 def run(cfg: DictConfig, jobs: list[Job]) -> int:

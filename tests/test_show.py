@@ -11,10 +11,9 @@ from rich.console import Console
 
 from common import ROOT
 from experiments.tables.commands import DEFAULT, closing_lines, relative, show_command
-from experiments.tables.output import Job, show_jobs
 from experiments.tables.row import label, row_of
 from experiments.tables.run_row import finished, labels
-from experiments.tables.run_table import show_json, show_tables
+from experiments.tables.run_table import Job, show_jobs, show_json, show_tables
 
 
 def row(**more):

@@ -14,8 +14,7 @@ from common.config.cli import run_task
 from common.config.section import Section
 from common.config.texts import quoted
 from common.errors import LabError
-from experiments.show.record import listed, show_list, show_record
-from experiments.tables.find import Record, find, newest
+from experiments.show.record import Record, find, listed, newest, show_list, show_record
 
 LISTED = 20  # records
 

@@ -1,16 +1,22 @@
-"""A record as text: its fields, verdict, figures and report, and the command that reproduces it."""
+"""A record by its id, and as text: fields, verdict, figures and report, and the command that reproduces it."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from common import ROOT
 from common.display.table import aligned, cell
-from common.record.store import STORE_FIELDS
+from common.errors import LabError
+from common.record.provenance import EVIDENCE
+from common.record.store import STORE_FIELDS, Store
 from common.stacks.stack import title
-from experiments.tables.find import Record
 from experiments.tables.result_table import recorded_result, show_result
 from experiments.tables.row import label, row_of, totals
 from experiments.tables.run_row import TimedRow, error
 
+Record = Mapping[str, Any]
+LAST = "last"
+NAMED = 5  # ids that an error names
 # Fields that are shown in another form than the others.
 TABLE = ("columns", "table", "notes", "question", "basis", "needs_gpu", "keys")
 HIDDEN = (*STORE_FIELDS, *TABLE, "kind", "report", "stages", "generation")
@@ -96,3 +102,31 @@ def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_text(item)}" for name, item in value.items()) or "-"
     return "-" if value is None else str(value)
+
+
+def newest(results: Path) -> Sequence[Record]:
+    """All records of the store `results`, the newest first. Raises LabError when there is none."""
+    if rows := Store(results).records():
+        return rows[::-1]
+    raise LabError(f"{results} has no records", "run something, or give another file: results=FILE")
+
+
+def find(name: str, results: Path) -> Record:
+    """The record with the id `name`, or with this unique prefix of one; `last` is the newest one of `results`.
+
+    The committed evidence is searched after `results`. Raises LabError when there is none, or more than one.
+    """
+    if name == LAST:
+        return newest(results)[0]
+    for path in (results, *sorted((ROOT / EVIDENCE).glob("*.jsonl"))):
+        matches = {row["id"]: row for row in Store(path).records() if row["id"].startswith(name)}
+        if name in matches:
+            return matches[name]
+        if len(matches) > 1:
+            some = ", ".join(list(matches)[-NAMED:])
+            raise LabError(f"{len(matches)} records of {path} begin with {name}", f"give more of the id: {some}")
+        if matches:
+            return next(iter(matches.values()))
+    raise LabError(
+        f"{results} has no record with the id {name}", "python -m experiments.show lists them; or give results=FILE"
+    )

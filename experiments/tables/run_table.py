@@ -1,15 +1,16 @@
-"""Table of the stacks of a run, and the same rows as JSON lines."""
+"""Table of the stacks of a run or of all its jobs, and the same rows as JSON lines."""
 
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from common.config.run_config import RunConfig
 from common.display.table import NAME, TEXT, Cell, Column, Table, terminal
 from common.stacks.stack import title
-from experiments.tables.commands import show_command
+from experiments.tables.commands import closing_lines, show_command
 from experiments.tables.run_row import IMPLAUSIBLE, ArchResources, Row, TimedRow, error, labels
 
 if TYPE_CHECKING:
@@ -28,6 +29,35 @@ def show_json(rows: Iterable[Row]) -> None:
     """
     for row in rows:
         print(json.dumps(dataclasses.asdict(row)))
+
+
+@dataclass(frozen=True)
+class Job:
+    """The rows of one job, and its settings. model: the name of its shape."""
+
+    rows: Sequence[Row]
+    model: str
+    config: RunConfig
+
+    @property
+    def heading(self) -> tuple[str, str, str]:
+        config = self.config
+        where = f"{self.model} on {config.device.name} ({config.device.why})"
+        return where, f"weights {config.weights}", f"seed {config.seed}"
+
+
+def show_jobs(jobs: Sequence[Job]) -> int:
+    """Print one table of the rows of all jobs, with a heading of what they share, and the place of their records; 0."""
+    jobs = [job for job in jobs if job.rows]
+    if not jobs:
+        return 0
+    shared = [parts[0] for parts in zip(*(job.heading for job in jobs), strict=True) if len(set(parts)) == 1]
+    device = next((name for job in jobs if (name := job.config.device.name) != "cuda"), "cuda")
+    show_tables([row for job in jobs for row in job.rows], ", ".join(shared), device)
+    for path in sorted({job.config.results for job in jobs}):
+        rows = (row for job in jobs if job.config.results == path for row in job.rows)
+        print(closing_lines([row.record for row in rows if row.record], path))
+    return 0
 
 
 def show_tables(rows: Sequence[Row], heading: str, device: str, console: "Console | None" = None) -> None:
