@@ -92,14 +92,13 @@ def test_damaged_lines_are_named_and_no_row_is_lost(tmp_path, seed, caplog):
 
 COUNT = RUN | {"kind": "count", "counts": {}}
 SASS = {"kind": "sass", "question": "?", "basis": "counted", "columns": [], "table": [], "notes": [], "needs_gpu": None}
-WHOLE = {"run": RUN, "count": COUNT, "build": RUN | {"kind": "build"}, "table": SASS | {"provenance": {}}}
+WHOLE = {"run": RUN, "count": COUNT, "table": SASS | {"provenance": {}}}
 
 
 NEEDED = {
     "run": """variant stack knobs model threads source_sha provenance key status reason weights device parent seed
         verdict counts resources latencies generation model.hidden model.tied weights.sha device.compiler""",
-    "count": "variant stack knobs model threads source_sha provenance key counts blocks model.positions",
-    "build": "variant stack knobs model threads source_sha provenance resources model.rms_eps",
+    "count": "variant stack knobs model threads source_sha provenance key counts blocks model.positions model.rms_eps",
     "table": "question basis columns notes needs_gpu provenance",
 }
 

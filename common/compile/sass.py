@@ -38,8 +38,6 @@ USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:
 LINE = re.compile(r'^\s*//## File "(.*?)", line (\d+)')
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.[A-Za-z0-9_]+)*)")
 
-BUILD = "build"  # kind of the records of a compilation without a run
-
 
 @dataclass(frozen=True, repr=False)
 class Resources(Shown):

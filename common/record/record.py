@@ -80,13 +80,6 @@ class TimelineRecord(KernelRecord):
     layer_ns: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildRecord(KernelRecord):
-    """Resources by arch, compiled without a run."""
-
-    resources: Mapping[str, Resources]
-
-
 @dataclass(frozen=True)
 class Weights:
     """sha: sha256 of their content; source: a file's name, or the recipe of synthetic ones."""
@@ -193,7 +186,6 @@ class TableRecord(Record):
 KINDS: Mapping[str, type[Record]] = {
     "run": RunRecord,
     "count": CountRecord,
-    "build": BuildRecord,
     "timeline": TimelineRecord,
     "row": RowRecord,
     "step": StepRecord,

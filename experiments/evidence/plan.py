@@ -11,7 +11,7 @@ from common.record.provenance import code_sha
 from common.record.record import StepRecord
 
 STEP = "step"  # kind of the record that each call of a step leaves
-ROWS = ("run", "row", "count", "build")  # kinds of records that are rows of a step
+ROWS = ("run", "row", "count")  # kinds of records that are rows of a step
 DONE, CUT, FAILED = "done", "cut", "failed"
 START = 5.0  # least seconds until a process begins its first row
 PATIENCE = 1.5  # limit of a process over the seconds of its step

@@ -1,15 +1,13 @@
 """Instructions and resources of each variant for each arch, as compiled, and their change against the parent."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from common.compile.nvrtc import version
-from common.compile.sass import BUILD, Resources, inspect
-from common.compile.source import Source, build
+from common.compile.sass import Resources, inspect
 from common.errors import LabError
-from common.record.provenance import provenance
-from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, title
 from experiments.experiment import Experiment
 from experiments.tables.result_table import COUNTED, ResultTable
@@ -21,49 +19,33 @@ NOTES = (
     "differences from the parent. A variant with a kernel per stage has the instructions of all kernels "
     "together, and registers and shared memory of the largest.",
 )
-# Column: opcode and the modifiers it must have.
-COLUMNS: dict[str, tuple[str, ...]] = {
-    "LDG.64": ("LDG", "64"),
-    "LDG.128": ("LDG", "128"),
-    "LDGSTS": ("LDGSTS",),
-    "CCTL": ("CCTL",),
-    "LDS": ("LDS",),
-    "SHFL": ("SHFL",),
-    "BAR": ("BAR",),
-    "MEMBAR": ("MEMBAR",),
-    "ATOMG": ("ATOMG",),
-    "RED": ("RED",),
-    "FFMA": ("FFMA",),
-}
+# Opcodes, some with the modifier that they must have.
+COLUMNS = ("LDG.64", "LDG.128", "LDGSTS", "CCTL", "LDS", "SHFL", "BAR", "MEMBAR", "ATOMG", "RED", "FFMA")
 LARGEST = 4  # changes that are named
 
 
 def ask(experiment: Experiment) -> ResultTable:
-    """A row for each variant and arch that can run it. Needs NVRTC and NVIDIA's binary tools, no GPU.
-
-    Each text that is compiled also leaves a record of kind BUILD, which the report's resources come from.
-    """
+    """A row for each variant and arch that can run it. Needs NVRTC and NVIDIA's binary tools, no GPU."""
     archs = experiment.config.archs
     if not archs:
         raise LabError("archs=[] leaves nothing to read", "name one, such as archs=[sm_90]")
+    compiler = f"NVRTC {version()}"
     read: dict[str, dict[str, Resources]] = {}  # by the sha of the text: parents occur many times
     rows: list[dict[str, Any]] = []
     for stack in experiment.stacks(experiment.options.texts("variants")):
-        rows += experiment.attempt(label_of(stack), partial(_rows, experiment, stack, read)) or []
-    notes = (*NOTES, f"Compiled by NVRTC {version()}.")
-    return ResultTable("sass", QUESTION, rows, COUNTED, notes, keys=2)
+        work = partial(_by_arch, experiment, stack, read)
+        found = experiment.row(label_of(stack), work, stack=stack, archs=archs, compiler=compiler)
+        rows += (found or {}).values()
+    return ResultTable("sass", QUESTION, rows, COUNTED, (*NOTES, f"Compiled by {compiler}."), keys=2)
 
 
-def _rows(experiment: Experiment, stack: Stack, read: dict[str, dict[str, Resources]]) -> list[dict[str, Any]]:
-    source = _source(experiment, stack.variants, stack)
-    parent = _source(experiment, stack.parent, stack)
+def _by_arch(experiment: Experiment, stack: Stack, read: dict[str, dict[str, Resources]]) -> dict[str, dict[str, Any]]:
+    source, parent = experiment.source(stack), experiment.source(replace(stack, variants=stack.parent))
     for each in (source, parent):
         if each.sha not in read:
             experiment.show.begin(f"read {each.name}")
             read[each.sha] = inspect(each, experiment.config.archs, experiment.config.cache / "cubins")
-            facts = {"kind": BUILD, **each.facts(), "resources": read[each.sha], "provenance": provenance()}
-            experiment.store.append(facts)
-    return [_row(stack, arch, own, read[parent.sha].get(arch)) for arch, own in read[source.sha].items()]
+    return {arch: _row(stack, arch, own, read[parent.sha].get(arch)) for arch, own in read[source.sha].items()}
 
 
 def difference(own: Mapping[str, int], parent: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -71,11 +53,6 @@ def difference(own: Mapping[str, int], parent: Mapping[str, int]) -> list[tuple[
     changes = {name: own.get(name, 0) - parent.get(name, 0) for name in {*own, *parent}}
     changes = {name: change for name, change in changes.items() if change}
     return sorted(changes.items(), key=lambda change: (-abs(change[1]), change[0]))
-
-
-def _source(experiment: Experiment, variants: tuple[str, ...], stack: Stack) -> Source:
-    catalog = read_catalog().variants
-    return build([catalog[name] for name in variants], experiment.model, experiment.config.threads, stack.knobs)
 
 
 def _row(stack: Stack, arch: str, own: Resources, parent: Resources | None) -> dict[str, Any]:
@@ -90,6 +67,6 @@ def _row(stack: Stack, arch: str, own: Resources, parent: Resources | None) -> d
         "shared B": own.shared,
         "instructions": instructions,
         "more than parent": instructions - before if parent else None,
-        **{head: own.count(*words) for head, words in COLUMNS.items()},
+        **{head: own.count(*head.split(".")) for head in COLUMNS},
         "change": ", ".join(f"{number:+d} {name}" for name, number in changes),
     }
