@@ -85,7 +85,7 @@ def test_a_measurement_moves_each_of_its_two_histories_once(moved, opened, monke
     from experiments.timing.measure import Kernel
 
     session, other, reference, layout = opened
-    monkeypatch.setattr(paired, "_ceiling", lambda: Ceiling("none", 1e15, 1e15, 1, 1, (1.0,)))
+    monkeypatch.setattr(paired, "_ceiling", lambda: Ceiling("none", 1e15, 1, 1))
     rounds = 2
     timing = Timing(1, STEPS, rounds, rounds, 0.5, 1, (AT,), ())
     child, parent = Kernel(("child",), session), Kernel((), other)

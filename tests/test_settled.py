@@ -1,6 +1,6 @@
 """Samples of the bandwidth probes, on a machine with a clock that rises while it works."""
 
-from experiments.timing.bandwidth import SAMPLE, settled
+from experiments.timing.bandwidth import RUNS, SAMPLE, settled
 
 
 class Machine:
@@ -19,14 +19,14 @@ class Machine:
 
 def test_samples_are_long_and_begin_when_the_clocks_have_settled():
     machine = Machine(seconds=0.5e-3, rise=0.4)
-    samples = settled(machine.launch, runs=20)
-    assert samples == [machine.launches[-1][1] / machine.launches[-1][0]] * 20
+    samples = settled(machine.launch)
+    assert samples == [machine.launches[-1][1] / machine.launches[-1][0]] * RUNS
     assert samples[0] == 0.5e-3
-    assert all(took >= SAMPLE for _, took in machine.launches[-20:])
+    assert all(took >= SAMPLE for _, took in machine.launches[-RUNS:])
     assert all(passes % 2 for passes, _ in machine.launches)  # an even number of them would cancel the xor
 
 
 def test_a_pass_longer_than_a_sample_is_taken_once():
     machine = Machine(seconds=3 * SAMPLE, rise=0)
-    assert settled(machine.launch, runs=3) == [3 * SAMPLE] * 3
+    assert settled(machine.launch) == [3 * SAMPLE] * RUNS
     assert {passes for passes, _ in machine.launches} == {1}

@@ -183,7 +183,7 @@ def test_a_probe_that_reads_something_else_is_a_crash(fault, gpu):
 
     fault("wrong read_all")
     with pytest.raises(Crashed, match="reading by 128-bit loads computed the xor"):
-        read_ceiling(runs=1)
+        read_ceiling()
 
 
 @pytest.mark.parametrize("probe", [Memory, Window])

@@ -21,6 +21,7 @@ TILE = 8192  # bytes of one bulk copy, as in the kernels
 THREADS = 256
 SAMPLE = 0.02  # seconds that one launch lasts at least
 WARM_UP = 25  # launches of that length before the first sample: half a second, in which the clocks settle
+RUNS = 20  # samples
 
 
 @dataclass(frozen=True)
@@ -39,20 +40,17 @@ WAYS = (Way("128-bit loads", "read_all", 16, 8, 0), Way("bulk copies", "read_bul
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Bandwidth of one way in bytes per second. `best`, of the fastest sample, is the ceiling; `median` is of all.
+    """Bandwidth of one way: `best`, bytes per second of the fastest sample.
 
     way               how memory was read
     size              bytes of the data, which is read several times in each sample
     last_level_cache  bytes of the GPU's L2
-    seconds           to read the data once, of every sample
     """
 
     way: str
     best: float
-    median: float
     size: int
     last_level_cache: int
-    seconds: tuple[float, ...]
 
 
 def text(file: Path) -> str:
@@ -60,9 +58,9 @@ def text(file: Path) -> str:
     return "\n".join([f"constexpr int block_threads = {THREADS}, loader_warps = 0;", *flatten(file, set()), ""])
 
 
-def read_ceiling(size: int = 2 << 30, runs: int = 20) -> Ceiling:
+def read_ceiling() -> Ceiling:
     """The fastest way to read on the current GPU. Raises Crashed."""
-    return max(Memory(size, runs).read(), key=lambda found: found.best)
+    return max(Memory().read(), key=lambda found: found.best)
 
 
 def affordable(size: int) -> int:
@@ -88,10 +86,10 @@ def seconds_of(launch: Callable[[], object]) -> float:
 class Memory:
     """Data in the current GPU's memory, and kernels that go over it. size: bytes, at most half of the free memory."""
 
-    def __init__(self, size: int = 2 << 30, runs: int = 20) -> None:
+    def __init__(self, size: int = 2 << 30) -> None:
         import cupy
 
-        self._cupy, self._runs, self._device = cupy, runs, cupy.cuda.Device()
+        self._cupy, self._device = cupy, cupy.cuda.Device()
         tiles = affordable(size) // TILE
         self._data = cupy.empty(tiles * (TILE // 4), cupy.uint32)
         self._seconds("number_all", 8, (self._data, np.uint64(self._data.size)))
@@ -100,10 +98,8 @@ class Memory:
         """One ceiling for each way that this GPU has. Raises Crashed."""
         for way in WAYS:
             if int(self._device.compute_capability) >= way.min_arch:
-                seconds = settled(partial(self._read, way), self._runs)
-                best, median = self._data.nbytes / min(seconds), self._data.nbytes / float(np.median(seconds))
-                cache = self._device.attributes["L2CacheSize"]
-                yield Ceiling(way.name, best, median, self._data.nbytes, cache, tuple(seconds))
+                best = self._data.nbytes / min(settled(partial(self._read, way)))
+                yield Ceiling(way.name, best, self._data.nbytes, self._device.attributes["L2CacheSize"])
 
     def _read(self, way: Way, passes: int) -> float:
         """Seconds of one launch. The xor over all words is checked: a load that was left out is noticed."""
@@ -127,8 +123,8 @@ class Memory:
         return seconds_of(partial(function, (blocks,), (THREADS,), arguments))
 
 
-def settled(launch: Callable[[int], float], runs: int) -> list[float]:
-    """Seconds of one pass in each of `runs` long launches, after a warm-up of long launches.
+def settled(launch: Callable[[int], float]) -> list[float]:
+    """Seconds of one pass in each of RUNS long launches, after a warm-up of long launches.
 
     launch(passes): seconds of one launch of an odd number of passes. The first launch also loads the kernel.
     """
@@ -137,7 +133,7 @@ def settled(launch: Callable[[int], float], runs: int) -> list[float]:
     for _ in range(WARM_UP):
         latest = launch(passes) / passes
     passes = _passes(latest)
-    return [launch(passes) / passes for _ in range(runs)]
+    return [launch(passes) / passes for _ in range(RUNS)]
 
 
 def _passes(seconds: float) -> int:

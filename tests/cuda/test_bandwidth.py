@@ -30,9 +30,7 @@ def test_every_word_is_read(seed, way):
 
 @in_child()
 def test_the_ceiling_is_a_bandwidth():
-    ceiling = read_ceiling(runs=5)
-    assert 0 < ceiling.median <= ceiling.best
-    assert ceiling.best < 20e12
+    ceiling = read_ceiling()
+    assert 0 < ceiling.best < 20e12
     assert ceiling.size > 4 * ceiling.last_level_cache
-    assert len(ceiling.seconds) == 5
     assert ceiling.size % TILE == 0
