@@ -35,7 +35,7 @@ def times(found: Timeline) -> "DataFrame":
     """
     import pandas
 
-    blocks = _sums(found)
+    blocks = found.sums
     rows = []
     for stage in (*(stage for stage in STAGES if stage in blocks.index), "all stages"):
         of = blocks.groupby("block").sum() if stage == "all stages" else blocks.loc[stage]
@@ -44,12 +44,6 @@ def times(found: Timeline) -> "DataFrame":
     unit = found.unit
     heads = ("stage", "blocks", f"work ({unit})", f"slowest block ({unit})", f"waiting ({unit})", "waiting (%)")
     return pandas.DataFrame(rows, columns=heads)
-
-
-def _sums(found: Timeline) -> "DataFrame":
-    """Work and wait of each block in each stage, over all layers."""
-    begin, end, passed = (found.spans[name] for name in ("begin", "end", "passed"))
-    return found.spans.assign(work=end - begin, wait=passed - end).groupby(["stage", "block"])[["work", "wait"]].sum()
 
 
 def order(found: Timeline) -> "DataFrame":

@@ -33,6 +33,17 @@ class Timeline:
     def timed(self) -> bool:
         return self.unit == "ns"
 
+    @property
+    def parts(self) -> "DataFrame":
+        """`spans`, with the time from begin to end as `work`, and from there until the block passed as `wait`."""
+        begin, end, passed = (self.spans[name] for name in ("begin", "end", "passed"))
+        return self.spans.assign(work=end - begin, wait=passed - end)
+
+    @property
+    def sums(self) -> "DataFrame":
+        """Work and wait of each block in each stage, over all layers."""
+        return self.parts.groupby(["stage", "block"])[["work", "wait"]].sum()
+
 
 def read(session: "Session", title: str, device: str) -> Timeline:
     """The timeline of the last step of a session with a trace in its layout."""
@@ -76,13 +87,11 @@ def timeline(stamps: "Tensor", layers: int, title: str, unit: str) -> Timeline:
 def summary(found: Timeline) -> dict[str, Any]:
     """Fields of a record, in ns: of each stage, in the order in which they begin, and of a layer.
 
-    work_ns, wait_ns: medians over blocks and layers, from begin to end, and from there until the block passes the
-    barrier. layer_ns: median from the first begin of a layer to that of the next, None with fewer than two.
+    work_ns, wait_ns: medians of `parts` over blocks and layers. layer_ns: median from the first begin of a layer to
+    that of the next, None with fewer than two.
     """
-    spans = found.spans.assign(
-        work_ns=found.spans["end"] - found.spans["begin"], wait_ns=found.spans["passed"] - found.spans["end"]
-    )
-    stages = spans.groupby("stage", sort=False)[["work_ns", "wait_ns"]].median().reset_index().to_dict("records")
+    medians, spans = found.parts.groupby("stage", sort=False)[["work", "wait"]].median(), found.spans
+    stages = medians.add_suffix("_ns").reset_index().to_dict("records")
     begins = spans[spans["stage"].isin(LAYER_STAGES)].groupby("layer")["begin"].min()
     lengths = begins.diff().dropna()
     return {"stages": stages, "layer_ns": float(lengths.median()) if len(lengths) else None}

@@ -120,8 +120,7 @@ def stage_times(timeline: Timeline) -> dict[str, Any]:
     Stages in the order in which they begin. Without times, work and wait are 0.
     """
     spans, blocks = timeline.spans, int(timeline.spans["block"].max()) + 1
-    parts = spans.assign(work=spans["end"] - spans["begin"], wait=spans["passed"] - spans["end"])
-    times = parts.groupby(["stage", "block"])[["work", "wait"]].sum() * timeline.timed
+    times = timeline.sums * timeline.timed
     stages = [
         {"stage": stage}
         | {kind: [int(own[block]) if block in own else None for block in range(blocks)] for kind, own in both.items()}
