@@ -9,10 +9,9 @@ from typing import Any
 from omegaconf import DictConfig
 
 from common.config.cli import run_task
-from common.config.resolve import split
+from common.config.resolve import resolve_one, split
 from common.config.section import Section
 from common.errors import LabError
-from experiments.generation.options import resolve_one
 from experiments.generation.request import Request, Sampling, Stats
 from experiments.tables.progress import progress
 

@@ -7,9 +7,8 @@ from importlib.util import find_spec
 from omegaconf import DictConfig
 
 from common.config.cli import run_task
-from common.config.resolve import split
+from common.config.resolve import resolve_one, split
 from common.errors import LabError
-from experiments.generation.options import resolve_one
 from experiments.serving.settings import SERVER_KEYS, read_settings
 
 NEEDED = ("fastapi", "prometheus_client", "uvicorn")

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Literal
 from omegaconf import DictConfig
 
 from common.config.cli import run_task
-from common.config.resolve import split
+from common.config.resolve import resolve_one, split
 from common.config.run_config import RunConfig
 from common.config.section import Natural, Section
 from common.devices.nvtx import annotate, title
 from common.errors import LabError
 from common.stacks.stack import Stack
-from experiments.generation.options import resolve_one
 from experiments.run.setup import Setup
 from experiments.run.timeline import rewind
 from experiments.tables.progress import progress

@@ -10,11 +10,10 @@ from temporary_root import make_root
 
 from common.config import device_choice
 from common.config.cli import composed, run_task
-from common.config.resolve import resolve
+from common.config.resolve import resolve, resolve_one
 from common.config.run_config import PtxOptions
 from common.devices.cuda import CudaDevice
 from common.errors import LabError
-from experiments.generation.options import resolve_one
 
 
 class CudaError(Exception):

@@ -102,6 +102,19 @@ def refuse_runs_keys(cfg: DictConfig, what: str, *more: str) -> None:
             raise LabError(f"{name}= has no effect on {what}", "leave it out, or run python -m experiments")
 
 
+def resolve_one(cfg: DictConfig, what: str, validates: bool = False) -> RunConfig:
+    """The configuration of `what`, such as "a generation", which runs one stack. Raises LabError for several.
+
+    validates: the stack is validated first, so the keys of `validate` have an effect.
+    """
+    refuse_runs_keys(cfg, what, "timeout_s", *([] if validates else ["validate"]))
+    config = resolve(cfg)
+    if len(config.stacks) > 1:
+        names = ", ".join(stack.name for stack in config.stacks)
+        raise LabError(f"{what} runs one stack, not {len(config.stacks)}", f"choose one: variant={names}")
+    return config
+
+
 def check_positions(config: RunConfig, model: Model) -> None:
     """Raise LabError if a position to time is outside the KV cache of `model`, or none is left to time."""
     timing, key = config.timing, "timing.positions"
