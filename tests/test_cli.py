@@ -101,6 +101,17 @@ def test_a_reader_that_has_gone_ends_a_command_without_a_word():
     assert (done.returncode, len(done.stderr)) in [(141, 1), (0, 1)]  # 0: all was in the pipe before
 
 
+def test_a_table_whose_reader_has_gone_is_no_verdict(monkeypatch):
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w", buffering=1, closefd=False) as gone:
+        monkeypatch.setattr(sys, "stdout", gone)
+        with pytest.raises(BrokenPipeError):
+            show_result(ResultTable("counts", "?", [{"variant": "vec128", "loads": 1}], COUNTED))
+        monkeypatch.undo()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), write)  # for what it still holds
+
+
 def test_a_run_leaves_no_other_file(tmp_path):
     before = sorted(os.listdir(ROOT))
     shell("experiments", "threads=100")

@@ -166,8 +166,12 @@ def _is_number(value: Any) -> bool:
 def _console() -> "Console":
     from rich.console import Console
 
-    plain = Console()
-    return plain if plain.is_terminal or "COLUMNS" in os.environ else Console(width=PLAIN_WIDTH)
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # for the command line; rich would end the process with 1
+
+    plain = Piped()
+    return plain if plain.is_terminal or "COLUMNS" in os.environ else Piped(width=PLAIN_WIDTH)
 
 
 def _laid_out(table: Table, width: int) -> tuple[list[str], list[int]]:
