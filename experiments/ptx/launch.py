@@ -111,7 +111,7 @@ def _aside(work: Callable[[], Ended]) -> Ended:
     def run() -> None:
         try:
             future.set_result(work())
-        except LabError as error:
+        except BaseException as error:  # any: without a result `future` would be waited for without end
             future.set_exception(error)
 
     Thread(target=run, daemon=True).start()

@@ -6,6 +6,8 @@ import re
 import numpy as np
 import pytest
 
+from experiments.ptx import launch
+
 SAXPY = """__global__ void saxpy(int n, float a, const float *x, float *y) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = a * x[i] + y[i];
@@ -42,6 +44,12 @@ def files(command, tmp_path):
     for name, text in (("saxpy.cu", SAXPY), ("launch.yaml", LAUNCH)):
         (tmp_path / name).write_text(text)
     np.save("y.npy", Y)
+
+
+@pytest.mark.timeout(60)
+def test_an_error_beside_the_command_ends_it():
+    with pytest.raises(MemoryError):
+        launch._aside(lambda: np.empty(1 << 60, np.uint8))
 
 
 @pytest.mark.cpu
