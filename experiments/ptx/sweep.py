@@ -6,6 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from common.cache.folder import keep_below
 from common.devices.ptx.library import library
 from common.devices.ptx.program import Machine
 from common.display.table import Table, terminal
@@ -19,6 +20,7 @@ def run(cfg: DictConfig, given: Collection[str]) -> int:
     """Launch the kernel of `cfg` and print how it ended. given: keys of the command line. Raises LabError."""
     chosen = rows(cfg, given)
     one = chosen[0].settings
+    keep_below(one.cache, 1e9 * one.cache_limit_gb)
     machine = Machine(library(one.cache))
     if one.sweep is not None:
         return _swept(machine, chosen)

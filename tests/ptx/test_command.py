@@ -1,12 +1,17 @@
 """`python -m experiments.ptx`: kernels of a user's file, the arrays that they write, and every mistake in one line."""
 
 import json
+import os
 import re
 
 import numpy as np
 import pytest
 
-from experiments.ptx import launch
+from common.cache import folder
+from common.cache.files import cached
+from common.devices.ptx.library import library
+from experiments.ptx import launch, sweep
+from experiments.ptx.__main__ import main
 
 SAXPY = """__global__ void saxpy(int n, float a, const float *x, float *y) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -50,6 +55,18 @@ def files(command, tmp_path):
 def test_an_error_beside_the_command_ends_it():
     with pytest.raises(MemoryError):
         launch._aside(lambda: np.empty(1 << 60, np.uint8))
+
+
+@pytest.mark.cpu
+def test_the_cache_keeps_below_its_limit(tmp_path, cpu_cache, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(folder, "_limit", folder._limit)
+    monkeypatch.setattr(sweep, "library", lambda cache: library(cpu_cache))
+    old = tmp_path / "cache" / "old" / f"{1:064x}.cubin"
+    cached(old, lambda: b"old")
+    os.utime(old, (1, 1))
+    assert main(["saxpy.cu", "launch.yaml", f"cache={tmp_path}/cache", "cache_limit_gb=1e-9"]) == 0
+    assert not old.exists()
 
 
 @pytest.mark.cpu
