@@ -1,4 +1,4 @@
-"""The lab: its commands (run, experiments, generate, report, mutants, soak) and, for Python, `Lab`."""
+"""The commands of the lab, and `Lab` for Python."""
 
 from typing import TYPE_CHECKING, Any
 

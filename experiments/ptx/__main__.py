@@ -33,7 +33,7 @@ def words(argv: Sequence[str]) -> list[str]:
 
 
 def _run(given: Collection[str], cfg: DictConfig) -> int:
-    from experiments.ptx.sweep import run  # imports torch, which takes longer than --help
+    from experiments.ptx.sweep import run  # imports numpy and the decoder, which take longer than --help
 
     return run(cfg, given)
 

@@ -1,1 +1,1 @@
-"""Tables, figures and the HTML page, made from records."""
+"""Tables and figures of README and docs, made from records."""

@@ -80,7 +80,10 @@ class LabStack:
         return setup.device.session(self.program, setup.packed.flat, setup.config.blocks)
 
     def compile(self) -> Self:
-        """Build the text and compile it for the device; returns this stack. Raises CompileError with its `log`."""
+        """Build the text and compile it for the device; returns this stack.
+
+        Raises CompileError, whose `report` is the compiler's output.
+        """
         with self._step("compile"):
             self.program  # noqa: B018  compiles it
         return self

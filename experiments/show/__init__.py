@@ -1,1 +1,1 @@
-"""Command that shows and compares records."""
+"""Command that shows records."""

@@ -1,1 +1,1 @@
-"""Search for the fastest stack: the space of candidates, the strategies that choose from it, and the search itself."""
+"""Search for the fastest stack: the space of candidates, and the search in it."""
