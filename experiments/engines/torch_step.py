@@ -67,12 +67,12 @@ class TorchStep(TorchDecoder):
         self.replay = captured(self.step)
 
 
-def captured(step: Callable[[], None]) -> Callable[[], None]:
-    """Replay of a CUDA graph of one step, before which libraries initialize and kernels are compiled."""
+def captured(step: Callable[[], None], before: int = 3) -> Callable[[], None]:
+    """Replay of a CUDA graph of one step; in the steps before it libraries initialize and kernels are compiled."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(3):
+        for _ in range(before):
             step()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()

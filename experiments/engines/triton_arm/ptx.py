@@ -17,7 +17,7 @@ from experiments.engines.triton_arm.steps import Launch, TritonStep
 
 TYPES = {torch.int16: "*i16", torch.int32: "*i32", torch.float32: "*fp32"}
 ALIGNED = 16  # bytes, of each pointer; Triton takes it for known, as it does for tensors of a GPU
-NEWEST = 89  # from sm_90 on Triton moves tiles by stmatrix, which the machine does not know
+NEWEST = 90  # from sm_100 on Triton makes mul.f32x2, which the machine does not know
 MEMORY = bytes(16)  # two pointers behind the arguments, for memory that these kernels do not need
 
 

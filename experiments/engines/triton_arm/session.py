@@ -41,7 +41,7 @@ class TritonSession(Session):
         self.cache = KvCache(cache.view(torch.int16).numpy()) if target else _on_gpu(cache)
         self._state.tensor.zero_()
         step = self.kernels = TritonStep(layout, Buffers(parts, cache, self._scratch.tensor, self._state.tensor), tiles)
-        self._step: Callable[[], None] = PtxStep(step, target) if target else captured(step)
+        self._step: Callable[[], None] = PtxStep(step, target) if target else captured(step, before=1)
 
     def resume(self, state: Tensor, unwritten: float = NOT_WRITTEN) -> None:
         fresh = torch.empty(self.layout.scratch_size)
