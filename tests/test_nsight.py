@@ -75,7 +75,7 @@ def test_the_table_has_the_findings_of_the_tool(nsight, tmp_path, tool, shown, c
 
 def test_the_program_is_started_by_the_tool_and_decodes(nsight, tmp_path, cpu_cache):
     (tmp_path / "nsight" / "start").touch()
-    assert nsight("tool=nsys", "tokens=2", "validate=quick", f"cache={cpu_cache}")[0] == 0
+    assert nsight("tool=nsys", "count=2", "validate=quick", f"cache={cpu_cache}")[0] == 0
     log = (tmp_path / "out" / "profiles" / "nsys-baseline-tiny-ptx" / "nsys.log").read_text()
     assert "baseline: PASSED, 2 tokens decoded from position 1 on" in log
 
