@@ -100,16 +100,18 @@ def _multirun(task: Task, config_name: str, arguments: list[str], root: Path, de
     here = os.getpid()
 
     def job(cfg: DictConfig) -> None:
+        apart = os.getpid() != here
         try:
             _set_names(cfg, HydraConfig.get().runtime.choices, root)
-            codes.append(task(cfg))
+            code = task(cfg)
         except LabError as error:  # printed here, so that the other jobs still run
-            if os.getpid() != here:
+            if apart:
                 raise
-            codes.append(_print_error(error, debug))
-        if os.getpid() != here and codes[-1]:
-            cause = f"a job ended with exit code {codes[-1]}: {' '.join(HydraConfig.get().overrides.task)}"
+            code = _print_error(error, debug)
+        if apart and code:
+            cause = f"a job ended with exit code {code}: {' '.join(HydraConfig.get().overrides.task)}"
             raise LabError(cause, "see its log; python -m experiments.show lists the records of all jobs")
+        codes.append(code)
 
     _register_resolvers(root)
     before, sys.argv = sys.argv, [config_name, *arguments]
@@ -191,18 +193,18 @@ def _admit(argv: Sequence[str], root: Path) -> list[str]:
     traits of a model, which its yaml need not name.
     Raises LabError for values that Hydra would misunderstand.
     """
-    pairs = [(key, value) for key, _, value in (argument.partition("=") for argument in argv)]
-    if {"stack", "variant"} <= {key for key, _ in pairs}:
+    parts = [argument.partition("=") for argument in argv]
+    if {"stack", "variant"} <= {key for key, _, _ in parts}:
         raise LabError("both stack= and variant= are given", "give only one of them")
-    for (key, value), argument in zip(pairs, argv, strict=True):
-        if "=" in argument:  # else a topic of --help
+    for key, equals, value in parts:
+        if equals:  # else a topic of --help
             check_choice(key, value, root)
         if key.lstrip("+~").startswith("variant."):
             raise LabError(f"{key}= would change the description of a variant", "give a knob by its name: ratio=2:6")
     added = read_catalog(root).knobs | {f"model.{trait}" for trait in TRAITS}
     return [
-        f"++{argument}" if key in added and "=" in argument else admit_text(argument)
-        for (key, _), argument in zip(pairs, argv, strict=True)
+        f"++{argument}" if key in added and equals else admit_text(argument)
+        for (key, equals, _), argument in zip(parts, argv, strict=True)
     ]
 
 

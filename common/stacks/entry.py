@@ -84,12 +84,13 @@ class Entry:
 
     def check_overrides(self, text: str, source: str) -> None:
         """Raise LabError for an override that neither this source nor another kernel has: nothing would call it."""
-        others = (*(ROOT / "common" / "kernel").glob("*.cuh"), *self.source.parent.glob("*.cu"))
-        below = frozenset().union(*(_words(path) for path in others if path != self.source))
+        kernels = (*(ROOT / "common" / "kernel").glob("*.cuh"), *self.source.parent.glob("*.cu"))
         for name in set(re.findall(r"\w+", "".join(OVERRIDES.findall(text)))) - {"nothing"}:
-            if name not in _words(self.source) or name not in below:
-                where = "its struct has no such member" if name in below else "which no other kernel has"
-                raise LabError(f"{source} says that it overrides {name}, {where}", "correct the header, or the struct")
+            cause = f"{source} says that it overrides {name}"
+            if not any(name in _words(path) for path in kernels if path != self.source):
+                raise LabError(f"{cause}, which no other kernel has", "correct the header, or the struct")
+            if name not in _words(self.source):
+                raise LabError(f"{cause}, its struct has no such member", "correct the header, or the struct")
 
     def stack(self, known: Collection[str]) -> NamedStack:
         return self.read(NamedStack, known, name=self.path.stem, variants=self.fields.pop("stack"))

@@ -59,7 +59,8 @@ class Evidence:
         for arg in settings.args:
             if (key := arg.partition("=")[0]) in OWN or "=" not in arg:
                 raise LabError(f"args: {arg}: {key}= is the plan's own, or no key", "give keys such as threads=512")
-        composed("config", settings.args)
+        if settings.args:
+            composed("config", settings.args)
         self.plan()
 
     def plan(self) -> Plan:
