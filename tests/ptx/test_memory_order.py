@@ -74,12 +74,12 @@ BODIES = {  # its body, and the two lines of its race in "test", if it has one
 
 @pytest.fixture
 def run(cpu_cache, tiny, seed):
-    """run(source, blocks): one step of `tiny` from position 0 with the race detector."""
+    """run(source): one step of `tiny` from position 0 with the race detector, as the first or after `barriers`."""
 
-    def run_(source, blocks=3):
+    def run_(source, blocks=3, barriers=0):
         device, weights = (PtxDevice(cpu_cache, seed=seed, races=True), load("synthetic", tiny, None, cpu_cache, seed))
         with closing(device.session(device.compile(source), weights[2].flat, blocks)) as session:
-            session.reset([1], 0)
+            session.reset([1], 0, barriers=barriers)
             session.run()
 
     return run_
@@ -95,6 +95,10 @@ def test_what_orders_memory_and_what_does_not(run, tiny, name):
     with pytest.raises(Race) as error:
         run(source)
     assert {int(line) for line in re.findall(r"test:(\d+)", error.value.report)} == lines
+
+
+def test_the_epoch_of_a_barrier_may_pass_any_value(run, tiny):
+    run(Composed(("atomic_barrier",)).source(tiny), barriers=2**32 - 6)
 
 
 @pytest.mark.parametrize("stage", sampled(("embed", *LAYER_STAGES, "final_norm", "lm_head"), 2))

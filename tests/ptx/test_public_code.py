@@ -145,6 +145,15 @@ def test_a_word_is_made_empty_before_another_block_looks(machine, fence, later, 
     assert (ended.status, "has made empty" in ended.report) == ((FINISHED, False) if fence else (RACED, True))
 
 
+def test_a_counter_that_a_release_stores_may_come_to_the_empty_word(machine, seed):  # noqa: F811
+    body = """mov.u32 %r1, %ctaid.x; setp.ne.u32 %p1, %r1, 0; @%p1 bra polls;
+    st.release.gpu.global.u32 [%rd1], 0xffffffff; ret;
+    polls: ld.acquire.gpu.global.u32 %r2, [%rd1]; setp.ne.u32 %p2, %r2, 0xffffffff; @%p2 bra polls;"""
+    words, options = np.zeros(4, np.uint32), {"seed": seed, "races": True, "empty": 0xFFFFFFFF}
+    ended = launched(machine, ("", ""), body, words, threads=1, blocks=2, **options)
+    assert (ended.status, ended.report) == (FINISHED, "")
+
+
 def test_eight_words_are_loaded_and_stored(machine):  # noqa: F811
     body = """ld.global.v8.f32 {%r2, %r3, %r4, %r5, %r6, %r7, %r8, %r9}, [%rd1];
     st.global.v8.b32 [%rd1+32], {%r9, %r8, %r7, %r6, %r5, %r4, %r3, %r2};"""

@@ -250,9 +250,10 @@ bool Races::store(Warp &w, const In *in, uint32_t mask, uint8_t *const *to, uint
     for (int k = 0; k < count; ++k) {
       const auto start = reinterpret_cast<uintptr_t>(to[lane]) + uintptr_t(k) * bytes;
       const Stored stored{mask, lane, k, count, bytes, to, values};
-      const bool empties = bytes == 4 && values[lane * count + k] == grid_.launch.empty;
+      // Only a relaxed one: a counter that a release stores may come to this value.
+      const bool empties = f.order() == relaxed && bytes == 4 && values[lane * count + k] == grid_.launch.empty;
       Access a = access(w, in, 1u << lane, bytes, f.strong() && !empties);
-      a.me.in_step = f.order() == in_step && s == &shared_[w.block->index], a.me.empties = f.strong() && empties;
+      a.me.in_step = f.order() == in_step && s == &shared_[w.block->index], a.me.empties = empties;
       bool strong = false;
       if (!s->each(start, bytes, [&](Cell &c, uintptr_t at) {
             strong |= c.write.strong;
