@@ -11,6 +11,7 @@ from common.compile.nvrtc import compile_ptx
 from common.compile.sass import sass
 
 RINGS = ("bulk_ring", "vec128 bulk_ring", "joint_heads folded_norm by_value bulk_ring")
+HEAD_GAINS = 4  # loads by 64 bits of a lane, for a query's and a key's norm, whatever the variants
 REGISTERS = 168  # of a thread: 9 warps, which are counted as 12, have 65,536
 MARKED = (("bulk_ring",), ("joint_heads", "by_value", "bulk_ring", "stream_kv"))  # stacks with copies that hot_l2 marks
 
@@ -23,8 +24,9 @@ def test_a_ring_is_filled_by_bulk_copies_alone(nvrtc, names):
     assert ring.count("UBLKCP") == 6
     assert ring.count("SYNCS", "PHASECHK", "TRYWAIT") > 0 < ring.count("SYNCS", "ARRIVE")
     assert plain.count("UBLKCP") == plain.count("SYNCS") == 0
-    for width in ("64", "128"):
-        assert ring.count("LDG", width, "CONSTANT") < max(1, plain.count("LDG", width, "CONSTANT") / 3)
+    for width, kept in (("64", HEAD_GAINS), ("128", 0)):
+        loads, before = (one.count("LDG", width, "CONSTANT") - kept for one in (ring, plain))
+        assert 0 <= loads < max(1, before / 3)
     assert ring.count("LDS") > plain.count("LDS")
 
 
