@@ -9,31 +9,31 @@ DEVICE unsigned long long global_timer() {
   return now;
 }
 
-// threadIdx.x, read again in each call. A compiler computes what follows from it once and keeps it for the whole
-// launch, which is too many registers where a stage has dozens of indices.
+// threadIdx.x, read again in each call: otherwise the compiler keeps every index derived from it in registers through
+// the whole launch, dozens a stage.
 DEVICE int thread_anew() {
   int index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
   return index;
 }
 
-// The number that 16 bits are in fp16, also one below the smallest normal number, which arithmetic in fp32 would flush.
+// fp16 to fp32. Subnormal numbers survive: they are normal in fp32, whose own subnormals are flushed.
 DEVICE float from_half(unsigned short bits) {
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
   return value;
 }
 
-// a * b + c of the two bf16 in each word. Numbers below the smallest normal one are not flushed. sm_80.
+// a * b + c of the two bf16 in each word. Subnormal numbers are not flushed. sm_80.
 DEVICE unsigned fma_bf16x2(unsigned a, unsigned b, unsigned c) {
   unsigned sum;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
   return sum;
 }
 
-// Weights are never written while a kernel runs, so they may use the read-only path (ld.global.nc). The compiler may
-// move these loads up and keep many in flight, but not where the text does not load: an asm that is not volatile may be
-// executed for nothing, with an address beyond the weights.
+// Weights are never written while a kernel runs, so loads may use the read-only path (ld.global.nc), and the compiler
+// may move them up to keep many in flight. A volatile asm stays behind its bounds check; one that is not may be
+// executed speculatively, with an address beyond the weights.
 template <int Bytes, L1 Keep = L1::allocate> DEVICE Packet<Bytes> load_weights(const Weight *weights) {
   const void *from = weights;
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "a load is 32, 64 or 128 bits");
@@ -74,8 +74,8 @@ DEVICE void prefetch_bulk(const void *address, unsigned bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(address), "r"(bytes));
 }
 
-// As prefetch_l2, by a load whose value is not used. The load must be ld.volatile: ptxas removes any other dead load,
-// even from a volatile asm.
+// As prefetch_l2, by a load whose value is unused: ld.volatile, since ptxas removes any other dead load, even from a
+// volatile asm.
 DEVICE void touch_weights(const void *address) {
   [[maybe_unused]] unsigned ignored;
   asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(ignored) : "l"(address));
@@ -135,8 +135,8 @@ DEVICE void load_relaxed_pair(const unsigned long long *from, unsigned long long
   asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(to[0]), "=l"(to[1]) : "l"(from) : "memory");
 }
 
-// Orders what this thread did or saw before it, at GPU scope, before what follows. What it publishes afterwards carries
-// that to whoever looks at it before a fence of its own; both fences order what a block barrier ordered before them.
+// Orders at GPU scope what this thread did or saw before it, and what a block barrier ordered before that, before its
+// later accesses. It synchronizes with a fence of a thread that has first loaded what this one stores afterwards.
 DEVICE void fence_acq_rel() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 [[noreturn]] DEVICE void trap() {
@@ -145,9 +145,9 @@ DEVICE void fence_acq_rel() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
   __builtin_unreachable();
 }
 
-// Returns when the kernel in front has ended and all that it wrote can be read; at once if there is none.
+// Returns when the kernel launched before has ended and its writes are visible; at once if there is none.
 DEVICE void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-// The next kernel may begin, once all blocks of this one have called it.
+// Allows the next kernel to start once all blocks of this one have called it.
 DEVICE void launch_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 DEVICE unsigned shared_address(const void *shared) { return static_cast<unsigned>(__cvta_generic_to_shared(shared)); }
@@ -165,7 +165,7 @@ DEVICE unsigned long long l2_policy(L2 lines) {
 // the barrier was initialized for, and all expected bytes have landed; then the next phase begins.
 using Mbarrier = unsigned long long;
 
-// Asynchronous copies from global to shared memory. The data may be read after copy_wait, by the lane that copied it.
+// Asynchronous copies from global to shared memory. After copy_wait the lane that copied may read the data.
 template <int Bytes> DEVICE void copy_async(void *shared, const void *global) {
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async moves 4, 8 or 16 bytes");
   const unsigned to = shared_address(shared);
@@ -183,11 +183,11 @@ DEVICE void copy_async(void *shared, const void *global, L2 lines) {
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int Newest> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory"); }
 
-// Barriers in shared memory, sm_80. A phase is named by its number: that of the first is 0.
+// Operations on an Mbarrier, sm_80. Phases are numbered from 0.
 DEVICE void mbarrier_init(Mbarrier *barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
-// Lets bulk copies of this thread name the barriers that it has initialized; other threads need a block barrier, too.
+// Makes the barriers that this thread initialized usable by its bulk copies; other threads need a block barrier, too.
 DEVICE void mbarrier_init_fence() {
 #if __CUDA_ARCH__ >= 900 // the first that has bulk copies
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -197,19 +197,18 @@ DEVICE void mbarrier_init_fence() {
 DEVICE void mbarrier_arrive(Mbarrier *barrier) {
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-// Arrives, and makes the phase wait for `bytes` more.
+// Arrives, and adds `bytes` to those that the phase waits for.
 DEVICE void mbarrier_arrive_expect(Mbarrier *barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
                "r"(bytes)
                : "memory");
 }
-// Arrives when all asynchronous copies that this thread has issued have landed: a thread that has waited for the phase
-// may read them.
+// Arrives when all copy_async of this thread so far have landed; who waits for the phase may read them.
 DEVICE void mbarrier_arrive_copied(Mbarrier *barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-// True if the phase is complete; false after about a microsecond, before sm_90 at once. All that arrived in the phase
-// is then visible.
+// True if the phase is complete; what its arrivals and copies wrote is then visible. False after about a microsecond,
+// before sm_90 at once.
 DEVICE bool mbarrier_try_wait(Mbarrier *barrier, unsigned phase) {
   unsigned complete;
   asm volatile("{\n.reg .pred p;\n"
@@ -236,22 +235,22 @@ DEVICE void copy_bulk(void *shared, const void *global, unsigned bytes, Mbarrier
 // Orders this thread's stores before later bulk copies that read or overwrite what it stored.
 DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
-// Tensor cores: the four fp32 sums that a lane has of each of `M` products.
+// A lane's four fp32 sums of each of `M` products by tensor cores.
 template <int M> struct Products {
   float sums[M][4];
 };
 
-// Products of a bf16 matrix `a`, 16 x 32 N, and `M` others, 32 N x 8, by all lanes of a warp. With g = lane / 4 and
-// q = lane % 4, a lane gives of every 32 columns of a, which are as many rows of the others, the eight from 8 q on, two
-// to a word: for a in two packets, in which words of row g and of row g + 8 take turns; for `b` in one packet, of
-// column g. It gets columns 2 q and 2 q + 1 of row g, then of row g + 8.
-// Products are exact. In which order they are added, and how sums are rounded, is a GPU's own. sm_80.
+// Product of a bf16 matrix `a`, 16 x 32 N, with each of `M` matrices in `b`, 32 N x 8, by all lanes of a warp. With
+// g = lane / 4 and q = lane % 4, a lane holds elements 8 q to 8 q + 7 of every 32 along the inner dimension: for `a` in
+// two packets, whose words alternate between rows g and g + 8; for `b` in one packet, of column g. It gets the sums in
+// columns 2 q and 2 q + 1 of row g, then of row g + 8.
+// Products are exact; the order and the rounding of sums differ between GPUs. sm_80.
 template <int N, int M> DEVICE Products<M> multiply_add(const Packet<16> *a, const Packet<16> *b) {
   Products<M> all;
   UNROLL
   for (int m = 0; m < M; ++m) {
     // equivalent: 1 -> 2: how many sums there are at once decides the time
-    constexpr int apart = M == 1 ? 2 : 1; // sums at once: no instruction waits for the one right before it
+    constexpr int apart = M == 1 ? 2 : 1; // alternating sums: no mma waits for the one right before it
     float sum[2][4] = {};
     UNROLL
     for (int i = 0; i < 2 * N; ++i) {

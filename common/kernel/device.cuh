@@ -1,17 +1,17 @@
-// What every device text uses: types, packets in registers, bf16, and the numbers of a thread.
+// Types, packets in registers, bf16, and lane and warp numbers: used by every device text.
 #pragma once
 
 using bf16 = unsigned short;
 
-// Memory by kind: no pointer to one kind converts to another, so that a load, a copy or a store of the wrong buffer
-// does not compile. Words of scratch are float, and those of the state unsigned.
+// A type for each buffer: pointers do not convert, so a load, copy or store of the wrong buffer does not compile.
+// Scratch is float, and the state unsigned.
 enum class Weight : bf16 {}; // 16 bits of the weights, which nothing writes while a kernel runs
-enum class Cache : bf16 {};  // 16 bits of the KV cache, whose entries entries.cuh alone knows
+enum class Cache : bf16 {};  // 16 bits of the KV cache; entries.cuh has its format
 
 // L1 policy of a load: data that is read once need not allocate a line.
 enum class L1 { allocate, no_allocate };
 
-// L2 policy of the lines that a copy reads: evicted first, or last.
+// L2 policy of a copy: its lines are evicted first, or last.
 enum class L2 { pass, keep };
 
 // `Bytes` of memory in registers, as 32-bit words.
@@ -28,7 +28,7 @@ constexpr unsigned all_lanes = 0xffffffffu; // mask of a warp's shuffles
 DEVICE int lane() { return threadIdx.x & 31; }
 DEVICE int warp() { return int(threadIdx.x) >> 5; }
 
-// One load or store of a packet: in shared memory, or where the same launch writes, which needs coherent loads.
+// Coherent load or store of a packet: in shared memory, or in buffers that the same launch writes.
 template <int Bytes> DEVICE Packet<Bytes> load_packet(const void *from) {
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "a load is 32, 64 or 128 bits");
   if constexpr (Bytes == 4) return {*static_cast<const unsigned *>(from)};

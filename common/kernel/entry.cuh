@@ -2,8 +2,8 @@
 #pragma once
 #include "device.cuh"
 
-// A block's shared memory is one struct, which every mixin may extend. Static shared memory ends at 48 KB; above that
-// it is dynamic, and the device reads its size from `shared_bytes` for the launch.
+// A block's shared memory is one struct, which every mixin may extend. Above 48 KB, the limit of static shared memory,
+// it is dynamic; the host reads its size from `shared_bytes`.
 template <class Shared, bool Static = sizeof(Shared) <= 48 << 10> struct BlockMemory {
   static DEVICE void *get() {
     __shared__ Shared memory;
@@ -34,7 +34,7 @@ template <class Shared> struct BlockMemory<Shared, false> {
                                 layer);                                                                                \
   }
 
-// The same for a kernel that is launched before the one in front of it has ended: its `run_dependent` waits before it
+// The same for a kernel that starts before the previous one has ended: `run_dependent` waits for that end before it
 // reads anything that changes.
 #define DEPENDENT_ENTRY(Kernel, Threads, S)                                                                            \
   extern "C" __global__ void __launch_bounds__(Threads)                                                                \

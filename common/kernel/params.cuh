@@ -1,6 +1,6 @@
-// The arguments of every stage, and the addresses of the tensors. The constants (Stage and the lists of stages; Tap;
-// namespaces model, weight_at, scratch_at, state_at; block_threads and loader_warps) are written in front of this text
-// by common/model/layout.py and common/compile/source.py.
+// The arguments of every stage, and the addresses of the tensors. common/model/layout.py and common/compile/source.py
+// write constants in front of this text: Stage and the lists of stages; Tap; namespaces model, weight_at, scratch_at,
+// state_at; block_threads and loader_warps.
 #pragma once
 #include "asm.cuh"
 #include "entry.cuh"
@@ -22,7 +22,7 @@ struct Context : Buffers {
   void *shared;
   int position; // where the token of this step is
   int token;
-  unsigned turn;  // this step's; 0 unless a variant counts them
+  unsigned turn;  // steps since the reset; 0 unless a variant counts them
   int number = 0; // index of the token in a step of several
 };
 
@@ -38,8 +38,7 @@ DEVICE const Weight *layer_weights(const Context &c, size_t at, int layer) {
   return c.weights + at + layer * weight_at::layer_stride;
 }
 
-// Where a stage leaves its result: fp32, a separate tensor in every layer, so nothing is overwritten within a step.
-// `Tap` is written by Layout; a stage that leaves no result has none.
+// The result of a stage: fp32, a tensor of its own in every layer, so nothing is overwritten within a step.
 template <Stage S> DEVICE float *tap(const Context &c, int layer) {
   return c.scratch + Tap<S>::at + layer * Tap<S>::layer_stride;
 }

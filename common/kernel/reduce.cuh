@@ -3,10 +3,10 @@
 #pragma once
 #include "params.cuh"
 
-// Place of the j-th of a thread's elements: runs of `Run` neighbours, `Apart` elements from one to the next.
+// Offset of a thread's j-th element, where elements are in runs of `Run` neighbours that begin `Apart` elements apart.
 template <int Run, int Apart> DEVICE constexpr int in_runs(int j) { return j / Run * Apart + j % Run; }
 
-// `N` activations in 128-bit loads, neighbours unless they are in runs.
+// `N` activations in 128-bit loads, in runs (in_runs); by default one run.
 template <int N> struct Floats {
   float value[N];
 };

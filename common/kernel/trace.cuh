@@ -1,9 +1,8 @@
-// Time stamps of every block: at the start and the end of each stage, and after the barrier that follows it. Used by
+// Time stamps of every block: at the start and the end of each stage, and after the exchange that follows it. Used by
 // `python -m profiles tool=timeline`.
 //
-// A mixin like any variant, around the whole stack. Only the text of a traced kernel includes this file, so tracing
-// adds no instruction to any other kernel. Thread 0 takes the stamps: a stage ends when the block's first warp is done,
-// and the time that this warp waits for the others counts as waiting.
+// A mixin like any variant, around the whole stack; only the text of a traced kernel includes this file. Thread 0 takes
+// the stamps: a stage ends when the block's first warp is done, and time until the others are done counts as waiting.
 #pragma once
 #include "params.cuh"
 
