@@ -1,4 +1,4 @@
-// Grid barriers and bounded waiting: every spin loop of a decode kernel is in this file, and every one has a bound.
+// Grid barriers and waiting: the only spin loop of a decode kernel is here, and it is bounded.
 #pragma once
 #include "params.cuh"
 
@@ -15,9 +15,8 @@ DEVICE void report_wait(const Context &c, unsigned stage, int layer, unsigned fi
 }
 
 // Polls until `done()` is true. `done` must load with acquire order whatever the caller reads afterwards.
-// After `spin_limit` polls it calls `report()` and never returns: it polls as often again, and only then stops the
-// kernel, so that a block which began to wait as late as that still reports before the trap. After the first `Eager`
-// polls it pauses between two.
+// After `spin_limit` polls it calls `report()` and never returns: it polls as often again before it stops the kernel,
+// so that blocks that began to wait later report before the trap. After `Eager` polls it pauses between polls.
 template <unsigned Eager = 0, class Done, class Report> DEVICE void spin_until(Done done, Report report) {
   // Unrolled, the pauses of one kernel would be thousands of instructions.
   ROLLED
@@ -31,7 +30,7 @@ template <unsigned Eager = 0, class Done, class Report> DEVICE void spin_until(D
   }
 }
 
-// The same for the one thread of a block that waits at a barrier; the report has the barrier's words.
+// spin_until for the one thread of a block that waits at a grid barrier; reports the barrier's words.
 template <class Done> DEVICE void wait_at_barrier(const Context &c, Stage stage, int layer, Done done) {
   spin_until(done, [&] {
     const unsigned arrived = load_acquire(c.state + state_at::arrived);
@@ -39,11 +38,11 @@ template <class Done> DEVICE void wait_at_barrier(const Context &c, Stage stage,
   });
 }
 
-// In the first word of a block's report: it waited for a barrier in its shared memory.
+// First word of a block's report when it waited for an Mbarrier.
 constexpr unsigned waited_for_phase = 1u << 17;
 
-// Waits until a phase of each of `N` barriers in shared memory is complete; what its copies brought, and what the
-// threads that arrived had done, may then be read. All are looked at in each turn. Called by any number of threads.
+// Waits until phase[n] of each of `N` Mbarriers is complete; what copies brought and arriving threads wrote may then be
+// read. Each turn polls all of them. Called by any number of threads.
 template <int N>
 DEVICE void wait_for_phases(const Context &c, Mbarrier *const (&barrier)[N], const unsigned (&phase)[N]) {
   bool there[N] = {};
@@ -69,8 +68,8 @@ DEVICE void wait_for_phase(const Context &c, Mbarrier *barrier, unsigned phase) 
 // The grid barrier of a cooperative launch: no block leaves before every block has arrived. Called by all threads of
 // the grid, which must be resident together. Writes of all threads before it are visible to all threads after it: the
 // arrival is a release, and the load that sees the last arrival is an acquire.
-// One word counts: block 0 adds 2^31 - (blocks - 1) and every other block adds 1. The top bit flips exactly when the
-// last block arrives, and the low bits are 0 again. Nothing is reset and nothing can overflow.
+// One word counts: block 0 adds 2^31 - (blocks - 1) and every other block adds 1, so the last arrival flips the top bit
+// and leaves the low bits 0. Nothing is reset and nothing can overflow.
 DEVICE void grid_barrier(const Context &c, Stage stage, int layer) {
   block_barrier(); // orders the writes of all threads before thread 0's release
   if (threadIdx.x == 0) {

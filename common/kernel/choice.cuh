@@ -1,19 +1,19 @@
 // Argmax by value: every block publishes its best candidate, and finds the best of all for itself. A candidate is two
 // words, value and index, which hold the sentinel `unwritten` until they are stored.
 //
-// It is the barrier between two steps, too, because every block waits for every other: a fence comes before a candidate
-// is published, and one after all have been seen. What a block did in a step comes before what any block does in the
-// next one: entries of the cache, mail made unwritten, and reads of what is written again.
+// It is also the barrier between two steps, because every block waits for every other, with a fence before it publishes
+// and one after it has seen all: accesses of one step (cache entries, mail made unwritten, reads of words that are
+// written again) come before those of the next.
 //
-// There are places for four turns. A block makes its place of the next turn unwritten before it publishes. It may,
-// because what stands there is three turns old: this block has seen the candidates of the turn before, and each block
-// published its own after it had read those of earlier turns. With two places, a block that has no rows would be
-// overtaken while it still reads.
+// There are places for four turns. Before a block publishes, it makes its place of the next turn unwritten. No block
+// still reads that place, which is three turns old: this block has seen all candidates of the turn before, and a block
+// publishes only after it has read those of earlier turns. Two places would be too few: a block without rows may still
+// read the turn before.
 #pragma once
 #include "lm_head.cuh"
 #include "mail.cuh"
 
-// The candidates of one turn; those of two neighbouring blocks are one packet.
+// The candidates of one turn, two neighbouring blocks to a packet.
 DEVICE float *candidates(const Context &c, unsigned turn) {
   return c.scratch + scratch_at::best + turn % 4 * 2 * max_blocks;
 }
@@ -30,8 +30,7 @@ DEVICE void send_candidate(const Context &c, Best best) {
   store_relaxed(mine + 1, best.index);
 }
 
-// Waits for the candidates of all blocks; returns the best that this thread has seen. Called by all threads of the
-// block.
+// Waits for the candidates of all blocks; returns the best of this thread's share. Called by all threads of the block.
 DEVICE Best arrive_candidates(const Context &c) {
   Best best{negative_infinity(), 0};
   for (int b = 2 * threadIdx.x; b < int(gridDim.x); b += 2 * block_threads) {

@@ -1,22 +1,20 @@
 // Flag-in-data: a word of the mail holds the sentinel `unwritten` until its value is stored; every thread that needs
-// the value polls the word. A barrier takes two round trips to L2, and a third one for the load of the result; this
-// takes one.
+// the value polls the word. This takes one round trip to L2, a barrier two and a third for the load of the result.
 //
 // The mail is a double buffer, for even and for odd turns; a turn is one step of the kernel since the reset. The thread
-// that publishes a word resets the same word of the next turn to `unwritten`, when no block reads it: the readers of
-// the turn before have passed the barriers between two steps, which also order the reset words before the polls of the
-// next step.
+// that publishes a word resets the same word of the next turn to `unwritten`. No block still reads that: its readers,
+// of the turn before, have passed the barriers between two steps, which also order the reset before the next polls.
 #pragma once
 #include "barrier.cuh"
 #include "reduce.cuh"
 
-// The sentinel: a word of the mail after a reset (NOT_SENT in layout.py).
+// The sentinel (NOT_SENT in layout.py).
 constexpr unsigned unwritten = 0xffffffffu;
 
-// Polls of a value before a thread waits between two: from 0 to 1,024 a token takes as long within 1.3 % on an H200.
+// Polls before a thread pauses between polls: any number from 0 to 1,024 gives the same time within 1.3 % on an H200.
 constexpr unsigned eager_polls = 64;
 
-// In the first word of a block's report: it waited for values, not at a barrier; for those that stage S makes.
+// First word of a block's report when it waited for values of stage S.
 template <Stage S> constexpr unsigned waited_for = 1u << 16 | (1 + static_cast<unsigned>(S));
 
 // The place in the mail of element 0 of the result of stage S; `turn` is that of the step that publishes it.
@@ -32,9 +30,9 @@ template <Stage S> DEVICE void send(const Context &c, int layer, int i, float va
   store_relaxed(mail<S>(c, c.turn + 1, layer) + i, unwritten);
 }
 
-// Waits for `Packets` times four neighbouring elements: those from element i on, in runs as load_floats has them, as
-// far as they are below `end`. Nothing else is ordered: no other access may rely on their arrival. Any number of
-// threads may call it; a line costs a request of every warp that polls it, so neighbouring lanes poll neighbours.
+// Waits for `Packets` packets of four elements, from element i on, in runs as in load_floats; those from `end` on are
+// skipped. Arrival orders no other access. Called by any number of threads; a poll costs a request for each line that
+// the warp touches, so neighbouring lanes should poll neighbouring packets.
 template <Stage S, int Run, int Apart, int Packets>
 DEVICE void arrive_by_value(const Context &c, int layer, int i, int end, Packet<16> (&to)[Packets]) {
   const auto at = [=](int p) { return i + in_runs<Run, Apart>(4 * p); };

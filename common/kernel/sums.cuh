@@ -2,13 +2,13 @@
 // word is complete when its count is, and every thread that needs the sum polls it. Integers add up to the same in any
 // order, so a run repeats bit for bit.
 //
-// From the top: the sum in units of 2^-32, a count of bad addends, a count of all; a count has the bits that it needs,
-// 5 for 16 heads, and the sum the others. An addend that is NaN, or so large that a sum could leave its bits, is bad:
-// it counts, adds nothing, and makes the sum NaN.
+// Fields of a word, from the top: the sum in units of 2^-32, a count of bad addends, a count of all (5 bits each for 16
+// heads). An addend is bad if it is NaN or so large that the sum could overflow: it counts, adds nothing, and makes the
+// sum NaN.
 //
 // The words are a double buffer, for even and for odd turns, as the mail is. A sum begins at -1, an unwritten word. The
-// thread that adds the first head's product to a word resets the word of the next turn: the additions and polls of that
-// turn come after the barriers between two steps, and those of the turn before came before them.
+// thread that adds the first head's product to a word resets the word of the next turn: that turn's additions and polls
+// come after the barriers between two steps, those of the turn before came before them.
 #pragma once
 #include "mail.cuh"
 
@@ -18,11 +18,11 @@ constexpr unsigned addends = model::heads; // addends per word
 // equivalent: 2 -> 3: a sum that begins higher up has less room, which addend_limit follows
 constexpr int count_bits = bits_of(addends), sum_at = 2 * count_bits;
 constexpr unsigned count_mask = (1u << count_bits) - 1;
-constexpr float units = 4294967296.0f; // in 1.0
-// The largest addend: all of them fill half of the sum's range.
+constexpr float units = 4294967296.0f; // of the sum, in 1.0
+// Bound of an addend: all of them together fill half of the sum's range.
 constexpr float addend_limit = float(1ull << (62 - sum_at)) / units / addends;
 
-// The addend of `value`: added to a word, it adds value and count.
+// What to add to a word for `value`: the value and its count.
 DEVICE unsigned long long addend(float value) {
   if (!(fabsf(value) < addend_limit)) return 1 << count_bits | 1;
   return static_cast<unsigned long long>(llrintf(value * units)) << sum_at | 1;
@@ -31,7 +31,7 @@ DEVICE unsigned long long addend(float value) {
 // Number of addends in a word.
 DEVICE unsigned counted(unsigned long long word) { return unsigned(word + 1) & count_mask; }
 
-// The sum of a word that has all of them.
+// The sum of a complete word.
 DEVICE float sum_of(unsigned long long word) {
   const unsigned long long added = word + 1;
   if ((added >> count_bits & count_mask) != 0) return __uint_as_float(0x7fc00000u);
@@ -51,8 +51,8 @@ DEVICE void clear_sum(const Context &c, int layer, int i) {
   store_relaxed(next + 1, unwritten);
 }
 
-// Waits for the sums of `N` rows from row i on, in runs as load_floats has them. Nothing else is ordered: no other
-// access may rely on their arrival. Called by any number of threads.
+// Waits for the sums of `N` rows from row i on, in runs as in load_floats. Arrival orders no other access. Any number
+// of threads may call it.
 template <int N, int Run, int Apart> DEVICE Floats<N> arrive_sums(const Context &c, int layer, int i) {
   const unsigned long long *from = sums(c, c.turn, layer) + i;
   unsigned long long word[N];
