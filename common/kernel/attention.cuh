@@ -2,8 +2,8 @@
 #pragma once
 #include "entries.cuh"
 
-// Division of the work among the lanes of a warp: `group` lanes in a row hold the elements of one head, in packets of
-// `Width`; a warp works on `positions` positions at once.
+// Division of a warp: `group` neighbouring lanes hold one head, in packets of `Width` elements, so a warp works on
+// `positions` positions at once.
 template <int Width> struct HeadLanes {
   static constexpr int width = Width;
   static constexpr int packets = model::head_dim / width;
@@ -17,11 +17,11 @@ template <int N> struct Softmax {
   float max = negative_infinity(), sum = 0;
   float value[N] = {};
 
-  // The factor for sum and values when the maximum changes to `to`. It is 0 for a part that has seen no position.
+  // The factor for sum and values when the maximum changes; 0 for a part that has seen no position.
   static DEVICE float rescale(float from, float to) { return from == negative_infinity() ? 0.0f : expf(from - to); }
 };
 
-// One block's softmax in shared memory: the part of each warp, before they are merged.
+// Softmax of each warp of a block in shared memory, before they are merged.
 struct SoftmaxPartials {
   float max[block_warps], sum[block_warps], value[block_warps][model::head_dim];
 };

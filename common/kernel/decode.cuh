@@ -1,12 +1,11 @@
 // One decode step: the order of the stages, and what each stage does unless a variant overrides it.
 //
-// The order is defined in common/model/stages.py. Layout writes it in front of this text as three lists of names:
-// FIRST_STAGES run once before the layers, LAYER_STAGES in every layer, LAST_STAGES once after the layers. A list
-// applies a macro to each of its names. Every stage has a function of its name, here or in variants/baseline.cu.
+// The order is defined in common/model/stages.py. Layout writes it in front of this text as three macros, which apply
+// another one to each stage's name: FIRST_STAGES run once before the layers, LAYER_STAGES in every layer, LAST_STAGES
+// once after the layers. Every stage has a function of its name, here or in variants/baseline.cu.
 //
-// `Derived` is the finished stack. A stage calls everything that a variant may override through `Self::`, so the
-// outermost override is used, whichever mixin calls it. All functions are static and inlined: composing a stack adds no
-// instruction.
+// `Derived` is the finished stack. Calls of what a variant may override go through `Self::`, to the outermost override,
+// whichever mixin makes them. All functions are static and inlined: composing a stack adds no instruction.
 #pragma once
 #include "attention.cuh"
 #include "barrier.cuh"
@@ -24,14 +23,14 @@ template <class Derived> struct Decode {
     SoftmaxPartials softmax;
   };
 
-  // Tokens of a step, at neighbouring positions, and the context of one of them; see variants/verify.cu.
+  // Tokens of a step, at neighbouring positions, and the context of token n; see variants/verify.cu.
   static constexpr int tokens = 1;
   static DEVICE const Context &of(const Context &c, int) { return c; }
 
   // Called once per launch by all threads of the grid, loader warps included, before anything else.
   static DEVICE void enter(const Context &) {}
 
-  // The work of a block's loader warps while its other threads decode; they take no part in block barriers.
+  // The work of the loader warps while the other threads decode. They take no part in block barriers.
   static DEVICE void load(const Context &, int) {}
 
   // Called by all threads of the grid, once per launch. A launch decodes one token unless a variant overrides this.
@@ -67,14 +66,13 @@ template <class Derived> struct Decode {
 #undef ONCE
 #undef PER_LAYER
 
-  // True if a block reads the whole input vector of a matrix, as `activations` gives it.
+  // True if a block reads the whole input vector of a matrix, through `activations`.
   static constexpr bool whole_inputs = true;
 
   // The result of stage S as the next stage reads it. Called by all threads of a block.
   template <Stage S> static DEVICE const float *activations(const Context &c, int layer) { return tap<S>(c, layer); }
 
-  // Stores elements of the result of stage S where the stages that follow read them: a function of the element, counted
-  // from `first`, and of its value.
+  // A function (i, value) that stores element first + i of the result of stage S for the stages that read it.
   template <Stage S> static DEVICE auto publish(const Context &c, int layer, int first = 0) {
     float *out = tap<S>(c, layer) + first;
     return [=](int i, float value) { out[i] = value; };
@@ -86,13 +84,13 @@ template <class Derived> struct Decode {
     return load_floats<N, Run, Apart>(tap<S>(c, layer) + i);
   }
 
-  // `N` elements of the residual stream that norm S normalizes, as a function of the first element.
+  // A function (i) that gives `N` elements, from i on, of the residual stream that norm S normalizes.
   template <Stage S, int N, int Run = N, int Apart = N> static DEVICE auto stream(const Context &c, int layer) {
     const float *x = S == Stage::post_norm ? tap<Stage::o_proj>(c, layer) : residual(c, layer);
     return [=](int i) { return load_floats<N, Run, Apart>(x + i); };
   }
 
-  // The matrices of stage S and their rows: the same in every block, for any token and position.
+  // The matrices of stage S and their rows, which depend on neither block, token nor position.
   template <Stage S> static DEVICE auto job(const Context &c, int layer) {
     if constexpr (S == Stage::qkv)
       return MatVec<LayerFormat, model::hidden>{{{layer_weights(c, weight_at::qkv, layer)}},
@@ -108,9 +106,8 @@ template <class Derived> struct Decode {
       return MatVec<HeadFormat, model::hidden>{{{c.weights + weight_at::lm_head}}, model::vocab};
   }
 
-  // The end of a row of stage S: a function of the row and of its sums, one for each matrix. It publishes the
-  // row's result and returns it. One thread calls it for a row, and the same one for that row of o_proj and of down, so
-  // it may read what it stored itself.
+  // A function (row, sums) that publishes the result of a row of stage S; `sums` has one for each matrix. The same
+  // thread finishes a row of o_proj and that row of down, so it may read back what it stored.
   template <Stage S> static DEVICE auto emit(const Context &c, int layer) {
     const auto publish = Self::template publish<S>(c, layer);
     if constexpr (S == Stage::o_proj || S == Stage::down) {
@@ -138,24 +135,23 @@ template <class Derived> struct Decode {
       rope_angles(c.position, threadIdx.x, [&](int i, float value) { rope(c)[i] = value; });
   }
 
-  // cos of all pairs of a head's elements, then sin, for the position of the token.
+  // cos of all pairs of a head, then sin, at the token's position.
   static DEVICE const float *angles(const Context &c) { return rope(c); }
 
   static DEVICE void qkv(const Context &c, int layer) { Self::template multiply<Stage::qkv>(c, layer); }
 
-  // True if heads are normalized in a stage of their own, before any block attends.
+  // True if a stage of its own normalizes heads, before any block attends.
   static constexpr bool heads_apart = true;
 
-  // A warp per head: query and key heads are normalized, as `head_norm_rope` says, and rotated; value heads are only
-  // rounded into the cache.
+  // A warp per head.
   static DEVICE void qk_norm_rope(const Context &c, int layer) {
     for (int head = int(blockIdx.x) * block_warps + warp(); head < model::heads + 2 * model::kv_heads;
          head += int(gridDim.x) * block_warps)
       Self::norm_rope_store(c, layer, head);
   }
 
-  // Heads 0 .. heads - 1 are queries, then come the keys, then the values: the order of the qkv rows. One warp calls
-  // it.
+  // Normalizes, rotates and stores a query or key head; a value head is only rounded into the cache. Heads are numbered
+  // as the qkv rows: queries, keys, values. Called by one warp.
   static DEVICE void norm_rope_store(const Context &c, int layer, int head) {
     const float *x = tap<Stage::qkv>(c, layer) + head * model::head_dim;
     const auto pairs = [=](int i) { return load_floats<8, 4, rope_pairs>(x + i); };
@@ -202,7 +198,7 @@ template <class Derived> struct Decode {
   }
 };
 
-// The context of the next step. The position and the token are those that the last step's argmax left in the state.
+// The context of the next step: the position and the token that the last argmax left in the state.
 DEVICE Context begin(const Buffers &b, void *shared) {
   const int position = b.state[state_at::position];
   return {b, shared, position, int(b.state[state_at::ids + position]), b.state[state_at::turn]};

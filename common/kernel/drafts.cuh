@@ -1,13 +1,13 @@
-// Drafts by prompt lookup (Saxena 2023): what followed the last few ids where they stood before.
+// Drafts by prompt lookup (Saxena 2023): the ids that followed an earlier occurrence of the last few.
 #pragma once
 #include "reduce.cuh"
 
 constexpr int longest_match = 3; // ids
 constexpr unsigned no_draft = 0xffffffffu;
 
-// Writes drafts behind the known ids, up to `count` positions behind the last choice. The longest earlier match of the
-// last ids wins, at most `longest_match` ids, and the most recent one on ties; what follows the match may run into the
-// drafts themselves. Called by all threads of one block, after a block barrier that follows the choice.
+// Writes drafts after the known ids, up to `count` positions after the last choice. The longest earlier match of the
+// last ids wins, at most `longest_match` ids, and the most recent one on ties; copying may run into the drafts
+// themselves. Called by all threads of one block, after a block barrier that follows the choice.
 template <class Self> DEVICE void draft(const Context &c, int count) {
   unsigned *ids = c.state + state_at::ids;
   const int chosen = c.state[state_at::position], given = c.state[state_at::prompt_length];

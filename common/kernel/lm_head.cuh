@@ -1,4 +1,4 @@
-// Logits and greedy choice of the next token: all logits, each block's best, the best of all. Ties go to the lowest id.
+// Logits and greedy choice of the next token. Ties go to the lowest id.
 #pragma once
 #include "matvec.cuh"
 

@@ -1,14 +1,14 @@
-// Matrix times vector: fp32 activations and sums. The rows of weights are nearly all bytes that a decode step reads.
+// Matrix times vector, with fp32 activations and sums.
 #pragma once
 #include "weights.cuh"
 
-// Shared memory for a packet of any matrix that is loaded by 16 bytes at most.
+// Bytes of shared memory for a packet of any matrix, loaded by at most 16 bytes.
 constexpr int most_staged = LayerFormat::staged(16) > HeadFormat::staged(16) ? LayerFormat::staged(16)
                                                                              : HeadFormat::staged(16);
 
-// `Matrices` matrices of the same shape [rows][K], multiplied by one vector row by row; gate and up go together. The
-// rows are distributed round-robin over `parts` blocks; this block is number `part` of them. By default these are
-// all blocks of the grid. A job is known before its vector is; `x` is set once the vector may be read.
+// `Matrices` matrices of one shape [rows][K] (two for gate and up) times one vector. Rows are distributed over `parts`
+// blocks, by default the whole grid, of which this block is number `part`. A job exists before its vector: `x` is set
+// when that may be read.
 template <class Format, int Columns, int Matrices = 1> struct MatVec {
   using Row = ::Row<Format, Columns>;
   static constexpr int K = Columns, matrices = Matrices;

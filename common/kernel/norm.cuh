@@ -9,7 +9,7 @@ template <Stage S> DEVICE const Weight *gains(const Context &c, int layer) {
   if constexpr (S == Stage::final_norm) return c.weights + weight_at::final_norm;
 }
 
-// Multiplies elements by their gains; returns the sum of their squares before that.
+// Multiplies elements by their gains; returns the sum of squares of the elements without gains.
 template <int N, int Bytes, int Packets> DEVICE float times_gains(float (&x)[N], const Packet<Bytes> (&gain)[Packets]) {
   float squares = 0;
   UNROLL
@@ -51,8 +51,8 @@ template <class Self, Stage S, class Out> DEVICE void rmsnorm(const Context &c, 
   }
 }
 
-// The same in every block, into `normalized` in its shared memory: no grid barrier is needed after the stage, only a
-// block barrier. Block 0 also stores the stage's tap, which no block reads.
+// rmsnorm in every block, into `normalized` in its shared memory: only a block barrier has to follow the stage. Block 0
+// also stores the stage's tap, which no block reads.
 template <class Self, Stage S> DEVICE void rmsnorm_redundant(const Context &c, int layer, float *normalized) {
   float *out = tap<S>(c, layer);
   rmsnorm<Self, S>(c, layer, [&](int i, float value) {

@@ -8,18 +8,17 @@ constexpr double two_pi = 6.283185307179586476925;
 // cos of all pairs, then sin.
 DEVICE float *rope(const Context &c) { return c.scratch + scratch_at::rope; }
 
-// Factor of a pair's frequency by Llama 3's scaling (common/model/rope.py): 1 for a pair that turns often within the
-// training context, 1 / rope_factor for one that turns seldom.
+// Factor of Llama 3's frequency scaling (common/model/rope.py): 1 for a pair that turns often within the training
+// context, 1 / rope_factor for one that turns seldom.
 DEVICE double kept_frequency(double frequency) {
   const double trained = model::rope_positions * frequency / two_pi; // turns in that context
   const double kept = (trained - model::rope_low) / (model::rope_high - model::rope_low);
   return kept >= 1 ? 1 : kept <= 0 ? 1 / model::rope_factor : kept + (1 - kept) / model::rope_factor;
 }
 
-// cos and sin of position * theta^(-2i / head_dim) for all pairs, this frequency scaled where the model does so, by the
-// threads of one block; `first` is this thread's first pair. They are the same in all layers, so this runs once per
-// token. It computes in double: at position 16,384 an fp32 angle is off by 1e-3. `out(i, value)` receives cos of all
-// pairs, then sin.
+// cos and sin of position * theta^(-2i / head_dim), with the model's scaling, for all pairs, once per token. By the
+// threads of one block; `first` is this thread's first pair. In double: at position 16,384 an fp32 angle is off by
+// 1e-3. `out(i, value)` receives cos of all pairs, then sin.
 template <class Out> DEVICE void rope_angles(int position, int first, Out out) {
   for (int i = first; i < rope_pairs; i += block_threads) {
     double frequency = exp(-2.0 * i / model::head_dim * log(model::rope_theta));
@@ -35,9 +34,9 @@ template <class Out> DEVICE void rope_angles(int position, int first, Out out) {
   }
 }
 
-// RMSNorm, in a model with that trait, and rotation of one head by one warp, four pairs to a lane. `x(i)` gives
-// elements i to i + 3 and the partners that they rotate with; it may wait for them, so gains and angles are loaded
-// before. `cosines` has cos, then sin. `out(i, value)` receives each element in one of the lanes.
+// RMSNorm, if model::qk_norm, and rotation of one head by one warp, four pairs to a lane. `x(i)` gives elements i to
+// i + 3 and their partners; it may wait for them, so gains and angles are loaded before. `cosines` has cos, then sin.
+// `out(i, value)` receives each element in one of the lanes.
 template <class X, class Out> DEVICE void head_norm_rope(X x, const Weight *gains, const float *cosines, Out out) {
   constexpr int runs = (rope_pairs + 127) / 128; // of four pairs, per lane
   const auto first = [](int r) { return 4 * lane() + 128 * r; };

@@ -1,16 +1,16 @@
-// Softmax split over tiles of a warp, warps of a block, and several blocks (flash decoding), whose partials travel by
-// value.
+// Softmax split over tiles of a warp, warps of a block, and several blocks (flash decoding), whose partials are
+// exchanged by value.
 //
 // Partials of blocks have a double buffer, for even and for odd turns, as the mail has. Their number changes with the
-// position, so every step resets all words of the next turn to `unwritten`, whichever block wrote them: two steps are
-// ordered.
+// position, so every step resets all words of the next turn to `unwritten`, whichever block wrote them; steps are
+// ordered, so no block still writes or reads them.
 #pragma once
 #include "attention.cuh"
 #include "mail.cuh"
 #include "ring.cuh"
 
 constexpr int head_group = model::heads / model::kv_heads; // query heads that share a KV head
-constexpr int partial_size = model::head_dim + 4;          // values; a packet: maximum, sum
+constexpr int partial_size = model::head_dim + 4;          // values, then a packet with maximum and sum
 constexpr int max_splits = scratch_at::partials_size / (model::layers * model::heads * partial_size); // per head
 
 // Work of a block at one time: query heads of one KV head, whose cache is copied once, and positions `begin` to
@@ -19,8 +19,8 @@ struct KvSplit {
   int head, heads, index, splits, begin, end;
 };
 
-// The splits of all blocks. A split has at least `Chunk` positions and begins with a tile of `PerTile` positions, which
-// are no more. Where heads are split, a block has one split, so all partials of a head are made at the same time.
+// The splits of all blocks. Where a head has several, each has about `Chunk` positions or more, in tiles of `PerTile`
+// <= Chunk, and a block has one split, so all partials of a head are made at the same time.
 template <int Chunk, int PerTile> struct KvSplits {
   static DEVICE int splits(int position) {
     // equivalent: boundary moved or bound off by one or ? -> && false ?: the number of splits decides the time
@@ -44,15 +44,14 @@ template <int Chunk, int PerTile> struct KvSplits {
   }
 };
 
-// Elements of a head in a packet of shared memory, whatever the width by which the stack loads the cache; the same in
-// every format, so a lane holds as many of each head.
+// Elements of a head per packet in shared memory: the same for every load width and cache format.
 constexpr int packet_elements = 8;
 
-// A tile of the cache is read by one of two groups of warps, in turn: so a lane has several positions at once.
+// Two groups of warps take the tiles of the cache in turn, so that a lane has several positions at once.
 constexpr int warp_groups = block_warps % 2 == 0 ? 2 : 1, group_warps = block_warps / warp_groups;
 
-// The softmax of one lane, as Softmax, but with powers of two, for which a GPU has an instruction. The maximum begins
-// at the lowest number, so the factor for what has seen no position is 0, or multiplies zeros.
+// The softmax of one lane, as Softmax, but in powers of two (one instruction, ex2). The maximum begins at the lowest
+// finite number, so no difference is NaN; the factor of a part that has seen no position is 0, or multiplies zeros.
 struct SoftmaxState {
   float max = -3.40282347e38f, sum = 0;
 };
@@ -71,7 +70,7 @@ struct Queries {
   Queries() = default;
   DEVICE explicit Queries(const Context &) {}
 
-  static DEVICE float scale() { return 1.44269504f / sqrtf(float(model::head_dim)); } // log2(e): as exp2 of it is exp
+  static DEVICE float scale() { return 1.44269504f / sqrtf(float(model::head_dim)); } // log2(e): exp2 in place of exp
 
   // Loads the query of head h from shared memory.
   DEVICE void load_query(int h, const float *from) {
@@ -81,7 +80,7 @@ struct Queries {
       if (packet >= Split::packets) continue;
       const auto q = load_floats<width>(from + packet * width);
       UNROLL
-      for (int k = 0; k < head_group; ++k) { // a comparison and not an index, which would be one of local memory
+      for (int k = 0; k < head_group; ++k) { // a comparison: an index would put the queries in local memory
         if (k != h) continue;
         UNROLL
         for (int j = 0; j < width; ++j) query[k][p * width + j] = q.value[j] * scale();
@@ -89,9 +88,9 @@ struct Queries {
     }
   }
 
-  // Attends to `count` neighbouring positions, some in each warp of a group, with the first `N` heads. A key
-  // and a value are loaded once for all heads, and what was seen before is kept. The softmax is rescaled once for
-  // `AtOnce` positions of a lane; a position beyond the last is the last one again, of no weight.
+  // Adds `count` neighbouring positions, divided among the warps of a group, to the softmax of the first `N` heads. A
+  // key and a value are loaded once for all heads. The softmax is rescaled once for `AtOnce` positions of a lane;
+  // positions beyond the last repeat it with weight 0.
   template <int N, int AtOnce> DEVICE void attend_tile(const EntryUnit *key, const EntryUnit *value, int count) {
     constexpr int apart = group_warps * Split::positions;
     ROLLED
@@ -141,7 +140,7 @@ struct Queries {
     }
   } // not executed: a model of one position has no earlier ones to loop over
 
-  // True if a lane has a packet: all have one where the lanes divide a head evenly. And this packet of a position.
+  // True if the lane has a p-th packet; and that packet of a position.
   static DEVICE bool exists(int p) {
     return Split::packets % Split::group == 0 || lane() % Split::group + p * Split::group < Split::packets;
   }
@@ -150,7 +149,7 @@ struct Queries {
         (lane() % Split::group + p * Split::group) * width);
   }
 
-  // Adds the values of `AtOnce` positions (the u-th is `at(u)`) to the values of the first `N` heads.
+  // Adds the weighted values of `AtOnce` positions, at(0) and on, to the first `N` heads.
   template <int N, int AtOnce, class At>
   DEVICE void add_values(const EntryUnit *value, const float (&weight)[N][AtOnce], At at) {
     UNROLL
@@ -171,7 +170,7 @@ struct Queries {
     }
   }
 
-  // Merges what the lanes of a warp have seen of head h; each then has it.
+  // Merges the softmax of head h over the lanes of a warp; every group of lanes gets the result.
   DEVICE const auto &merged(int h) {
     UNROLL
     for (int mask = Split::group; mask < 32; mask *= 2) {
@@ -254,9 +253,9 @@ DEVICE void send_partial(const Context &c, int layer, int head, int p, int i, fl
   send(model::head_dim + 1, sum);
 }
 
-// Merges the partials of some packets of a split's heads, a lane for each partial; the blocks of the other splits merge
-// the other packets. `out(i, value)` receives element i, counted through these heads. Called by all threads of a block
-// after it has sent its own partial; it does not synchronize them.
+// Merges some packets of a split's heads, a lane for each partial; the blocks of the other splits merge the other
+// packets. `out(i, value)` receives element i, counted through these heads. Called by all threads of a block after it
+// has sent its own partial; it does not synchronize them.
 template <class Out> DEVICE void merge_splits(const Context &c, int layer, const KvSplit &split, Out out) {
   constexpr int packets = model::head_dim / 4, all_packets = head_group * packets, at_once = 32 / max_splits;
   const int begin = all_packets * split.index / split.splits, end = all_packets * (split.index + 1) / split.splits;
