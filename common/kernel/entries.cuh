@@ -1,20 +1,19 @@
-// Entries of the KV cache. The key or the value of a KV head at one position is a row of head_dim numbers in
-// `KvFormat`, which common/model/layout.py writes in front of this text: in bf16, or with one scale, as a row of
-// weights of that format. No other text knows its bytes: it asks for rows, packets and products, and has a warp store
-// an entry.
+// Entries of the KV cache: the key or the value of a KV head at one position, a row of head_dim numbers in `KvFormat`,
+// which common/model/layout.py defines in front of this text: bf16, or a scaled row (scaled.cuh) with one scale. No
+// other text knows its bytes.
 #pragma once
 #include "weights.cuh"
 
 // The two vectors that the cache holds for a position and a KV head.
 enum class Entry { key, value };
 
-// How a warp stores an entry, in `Unit`s of memory; below bf16 four numbers each, and one that has the scale.
+// Storing of an entry by a warp in `Unit`s: a number in bf16, else a word of four numbers or with the scale.
 template <class Format> struct Entries {
   enum class Unit : unsigned {};
   using Row = ::Row<Format, model::head_dim>;
   static constexpr int units = Row::bytes / 4;
   static constexpr float most = Format::real ? 448 : 127; // the largest number
-  static constexpr float least = 0x1p-100f;               // in a row that is not 0: its scale can be divided by
+  static constexpr float least = 0x1p-100f;               // a row below it becomes 0, so a scale is never subnormal
 
   // The smallest scale that keeps every number in range; 1 for an entry of zeros. NaN and Inf stay what they are.
   static DEVICE float scale(const float *x) {
@@ -43,7 +42,7 @@ template <class Format> struct Entries {
     __syncwarp();
     const float by = scale(room);
     for (int unit = lane(); unit < units; unit += 32) {
-      unsigned word = 4 * unit == Row::scales ? __float_as_uint(by) >> 16 : 0; // zeros between and behind, too
+      unsigned word = 4 * unit == Row::scales ? __float_as_uint(by) >> 16 : 0; // padding is zeros
       UNROLL
       for (int j = 0; j < 4; ++j)
         if (4 * unit < model::head_dim) word |= Format::bits_of(room[4 * unit + j] / by) << 8 * j;
@@ -67,7 +66,7 @@ constexpr int entry_units = Entries<KvFormat>::units, entry_bytes = entry_units 
 using EntryRow = SharedRow<KvFormat, model::head_dim>;
 
 // Stores an entry by one warp. `make(out)` calls out(i, value) for each element in one of the lanes; `to(i, unit)`
-// receives each unit. `room` has shared memory for a head, of this warp alone.
+// receives each unit. `room` is shared memory for one head, used by this warp alone.
 template <class Make, class To> DEVICE void store_entry(float *room, Make make, To to) {
   Entries<KvFormat>::store(room, make, to);
 }

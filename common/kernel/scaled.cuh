@@ -1,12 +1,12 @@
-// Rows of 8- or 4-bit weights with scales: int8, int4, and fp8 (e4m3). A weight is scale * (number - zero point); both
-// belong to a group of neighbouring columns. A row has its numbers, those of 8 bits in their order; a word has eight
-// columns of 4 bits, the even ones first, so that a pair is 16 bits apart. Then, from a multiple of 16 bytes
-// on, for each group the scale in 16 bits, or, with zero points, a word whose upper half is the scale and whose lower
-// half the zero point. Signed integers without zero points are stored with half of their range added.
+// Rows of 8- or 4-bit weights: int8, int4, and fp8 (e4m3). A weight is scale * (number - zero point); a group of
+// neighbouring columns shares both. A row begins with its numbers: bytes in order, or words of eight 4-bit columns, the
+// even ones first, so that the two of a pair are 16 bits apart. At the next multiple of 16 bytes the groups follow: a
+// scale of 16 bits each or, with zero points, a word of scale (upper half) and zero point. Signed integers without zero
+// points are stored with half of their range added.
 #pragma once
 #include "weights.cuh"
 
-// Group: columns of a group, 0 for a whole row. Real: numbers are e4m3 and no integers. Half: scales are fp16.
+// Group: columns of a group, 0 for a whole row. Real: e4m3, not integers. Zeros: zero points. Half: scales are fp16.
 template <int Bits, int Group, bool Real, bool Zeros, bool Half> struct Scaled {
   static constexpr int bits = Bits;
   static constexpr bool real = Real, zeros = Zeros;
@@ -17,10 +17,10 @@ template <int Bits, int Group, bool Real, bool Zeros, bool Half> struct Scaled {
     return Half ? from_half(word >> 16) : __uint_as_float(word & 0xffff0000u);
   }
 
-  // The bits of the number nearest to x, of two the even one. Not for zero points, and x is in the range of 8 bits.
+  // The bits of the number nearest to x, ties to even; x is in the range of the 8 bits, and there is no zero point.
   //
-  // An integer is added to 2^23 and half of its range, where fp32 has the integers only. e4m3 has a fraction of three
-  // bits, and below its smallest normal number the multiples of 2^-9, which are all that fp32 has from 2^14 on.
+  // Rounding by addition: fp32 numbers from 2^23 on are 1 apart, as integers are, and from 2^14 on 2^-9 apart, as
+  // subnormal numbers of e4m3 are; half of the range is added to integers. Normal e4m3 keeps three bits of fraction.
   static DEVICE unsigned bits_of(float x) {
     if constexpr (!Real) return __float_as_uint(x + 8388736.0f) & 0xffu;
     const unsigned bits = __float_as_uint(x), magnitude = bits & 0x7fffffffu;
@@ -30,17 +30,17 @@ template <int Bits, int Group, bool Real, bool Zeros, bool Half> struct Scaled {
   }
 };
 
-// `Bytes` of weights, and the scale of their group in the upper half of a word, with the zero point in the lower half.
+// `Bytes` of weights, and the word of their group: the scale in its upper half, the zero point in its lower half.
 template <class Format, int Bytes> struct ScaledPacket {
   Packet<Bytes> numbers;
   unsigned scale;
 
   DEVICE unsigned zero() const { return Format::zeros ? scale & 0xffffu : 1u << (Format::bits - 1); }
 
-  // Number j less the zero point, which is exact.
+  // Number j minus the zero point, exact.
   //
-  // An integer below 2^23 in the lowest bits of the number 2^23 is added to it. e4m3 is fp16 with fewer bits of the
-  // fraction and an exponent that is 8 less, also that of numbers below the smallest normal one.
+  // An integer n below 2^23 in the lowest bits of fp32 2^23 makes 2^23 + n. e4m3 shifted to fp16 is 2^8 times too
+  // small, subnormal numbers included.
   DEVICE float number(int j) const {
     constexpr int each = 32 / Format::bits;
     const int at = Format::bits == 4 ? (j % 8 / 2 + j % 2 * 4) * 4 : j % each * 8;
@@ -52,8 +52,8 @@ template <class Format, int Bytes> struct ScaledPacket {
 
   // Numbers 2 n and 2 n + 1 minus the zero point, as two bf16; both are exact.
   //
-  // An integer below 2^7 in the lowest bits of 128 is added to it. The eighth bit of a byte is taken off again as 128
-  // or as nothing. e4m3 is bf16 with an exponent that is 120 less.
+  // An integer n below 2^7 in the lowest bits of bf16 128 makes 128 + n. The eighth bit of a byte chooses what is then
+  // subtracted, 128 or 256. e4m3 shifted to bf16 is 2^120 times too small.
   DEVICE unsigned pair(int n) const {
     constexpr unsigned one = 0x3f803f80u;
     const unsigned word = numbers.word[n * 2 * Format::bits / 32];
@@ -82,7 +82,7 @@ template <class Format, int Bytes> DEVICE float scale_of(const ScaledPacket<Form
   return Format::factor(packet.scale);
 }
 
-// As for bf16, with one multiplication more: the packet's sum times its scale.
+// The packet's products are summed, then scaled.
 template <class Format, int Bytes>
 DEVICE float add_products(const ScaledPacket<Format, Bytes> &weights, const float *x, float sum) {
   float products = 0;
@@ -105,8 +105,8 @@ template <class Format, int K, int Group> struct ScaledRow {
   template <int Most> static constexpr int packet = widest(Most);
   template <int Most> static constexpr int width = 8 * packet<Most> / Format::bits;
 
-  // Byte of the word with the scale of column i, and the word as a ScaledPacket has it: without zero points two groups
-  // share a word.
+  // Byte offset of the word with the scale of column i, and that word as ScaledPacket::scale: without zero points a
+  // word has the scales of two groups.
   static DEVICE int scale_at(int i) { return scales + (Format::zeros ? i / group * 4 : i / group / 2 * 4); }
   static DEVICE unsigned scale_in(unsigned word, int i) {
     return Format::zeros ? word : i / group % 2 == 0 ? word << 16 : word & 0xffff0000u;
@@ -124,7 +124,7 @@ template <class Format, int K, int Group> struct ScaledRow {
     }
     DEVICE void store(const ScaledPacket<Format, packed> &from) const {
       store_packet(address, from.numbers);
-      const unsigned both = from.scale | from.scale >> 16; // whichever of two scales it is
+      const unsigned both = from.scale | from.scale >> 16; // in both halves: scale_in takes either
       store_packet(scale(), Packet<4>{Format::zeros ? from.scale : both});
     }
   };
@@ -147,7 +147,7 @@ struct SharedRow<Scaled<Bits, Group, Real, Zeros, Half>, K>
   }
   DEVICE auto packet_at(int p) const { return load<16>(p * Base::template width<16>); }
 
-  // The numbers less the zero points: bf16 has them exactly.
+  // Numbers minus zero points, exact in bf16.
   template <int Lines, int Wide, int Both>
   DEVICE void load_pairs(int at, bool exact, Packet<16> (&to)[Both * Lines]) const {
     UNROLL

@@ -1,8 +1,7 @@
-// Rows of matrices, whatever their format, and those in bf16. No other text knows the bytes of a row, what a packet
-// holds, or how it is multiplied: it asks for rows, packets and products. A row is one run of bytes, whatever it holds
-// beside its weights, so that it can be copied and prefetched by its address. Gains of norms and the embedding
-// are bf16 in any format. `LayerFormat` and `HeadFormat`, those of the layers' matrices and of the LM head, are written
-// in front of this text by common/model/layout.py; scaled.cuh has the formats of fewer bits.
+// Rows of matrices: the interface of all formats, and bf16; scaled.cuh has those of fewer bits. No other text knows the
+// bytes of a row, what a packet holds, or how it is multiplied. A row is one run of bytes, scales included, so that it
+// can be copied and prefetched by its address. Gains of norms and the embedding are always bf16.
+// common/model/layout.py defines `LayerFormat` (the layers' matrices) and `HeadFormat` in front of this text.
 #pragma once
 #include "reduce.cuh"
 #include "terms.cuh"
@@ -13,7 +12,7 @@ template <class Format, int K> struct SharedRow;
 
 struct Bf16 {
   static constexpr int bits = 16;
-  static constexpr int staged(int bytes) { return bytes; } // shared memory for a packet of so many
+  static constexpr int staged(int bytes) { return bytes; } // shared memory for a packet of `bytes`
 };
 
 // sum += weights . x for the columns of a packet, from left to right; `x` is in registers.
@@ -26,7 +25,7 @@ template <int Bytes> DEVICE float add_products(const Packet<Bytes> &weights, con
   return sum;
 }
 
-// Number j of a packet before its scale, and that scale.
+// Number j of a packet, not scaled, and its scale.
 template <int Bytes> DEVICE float number_of(const Packet<Bytes> &packet, int j) {
   return j % 2 == 0 ? bf16_low(packet.word[j / 2]) : bf16_high(packet.word[j / 2]);
 }
@@ -47,7 +46,7 @@ template <int K> struct SharedRow<Bf16, K> {
       Most / 2; // weights of a packet that is loaded by at most so many bytes
   const void *address;
 
-  // The packet from column i on, as for a row in global memory.
+  // The packet from column i on.
   template <int Most, L1 = L1::allocate> DEVICE Packet<Most> load(int i) const {
     return load_packet<Most>(static_cast<const unsigned char *>(address) + i * sizeof(bf16));
   }
@@ -67,7 +66,7 @@ template <int K> struct SharedRow<Bf16, K> {
 template <int K> struct Row<Bf16, K> {
   using Shared = SharedRow<Bf16, K>;
   static constexpr int columns = K, bytes = K * int(sizeof(bf16));
-  // Bytes of the widest load, `most` at most, whose weights divide a number of columns: any load's do.
+  // Bytes of the widest load up to `most` whose weights divide a number of columns evenly: in bf16 any.
   static constexpr int widest(int most, int) { return most; }
   template <int Most> static constexpr int width = Most / 2;
   template <int Most> using Staged = SharedPacket<Most>;
