@@ -5,9 +5,9 @@
 #include "norm.cuh"
 #include "ring.cuh"
 
-// Sums of `N` values over groups of `Lanes` neighbouring lanes, all at once: in every exchange a lane gives half of its
-// values away and adds those that it gets to the other half. Lane i of a group gets the sum of value i * N / Lanes; N
-// is a power of two. Called by all lanes of a warp.
+// Sums of `N` values, a power of two, over groups of `Lanes` neighbouring lanes: at each shuffle a lane gives half of
+// its values away and adds what it gets to the other half. Lane i of a group gets the sum of value i * N / Lanes.
+// Called by all lanes of a warp.
 template <int Lanes, int N> DEVICE float transposing_sum(const float (&value)[N]) {
   static_assert((N & (N - 1)) == 0 && N <= Lanes, "as many values as a power of two, and a lane for each");
   if constexpr (N == 1) {
@@ -27,14 +27,14 @@ template <int Lanes, int N> DEVICE float transposing_sum(const float (&value)[N]
 constexpr int next_power_of_two(int n) { return n <= 1 ? 1 : 2 * next_power_of_two((n + 1) / 2); }
 
 // Columns of a row in the lanes of a block: warp by warp, `each` packets of `width` to a lane. Neighbouring lanes have
-// neighbouring packets, so a load or a poll of a warp asks for each line once. The `group` lanes of a warp that its
-// share takes are repeated, so that a warp multiplies `rows` rows at once.
+// neighbouring packets, so a load or a poll of a warp asks for each line once. Where a warp's share takes only `group`
+// lanes, the other lanes repeat it, and the warp multiplies `rows` = 32 / group rows at once.
 template <class Row> struct ColumnLanes {
   static constexpr int width = Row::template width<16>, packets = Row::columns / width;
   static constexpr int group_for(int each) {
     return next_power_of_two((packets + each * block_warps - 1) / (each * block_warps));
   }
-  // Packets of a row that a warp loads, idle lanes included; the fewest, and of equal ones the fewest registers.
+  // Packets of a row that a warp loads, idle lanes included. `best` minimizes them, then the registers.
   // equivalent: arithmetic replaced: how many packets a lane has decides the time
   static constexpr int loaded(int each) { return each * group_for(each); }
   static constexpr int best(int each = 1, int found = 0) {
@@ -51,7 +51,7 @@ template <class Row> struct ColumnLanes {
   static DEVICE int packet(int p) { return (warp() * each + p) * group + lane() % group; }
 };
 
-// Source of columns: the result of stage S as it arrives, or a vector in memory.
+// Sources of an input: the result of stage S as it arrives, or a vector in memory.
 template <class Self, Stage S> struct ResultOf {
   const Context c;
   const int layer;
@@ -79,8 +79,7 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
   static constexpr int loads = width / 8; // for the gains of a packet
   float x[width * Lanes::each] = {};
 
-  // `from.template at<N, Run, Apart>(i)` gives N elements from element i on, in runs; the loads of a lane are issued
-  // together if possible.
+  // `from` is a source as above; the loads of a lane are issued together if possible.
   template <class From> DEVICE void take(const Context &, const From &from) {
     constexpr int together = Lanes::exact ? Lanes::each : 1, apart = Lanes::group * width;
     UNROLL
@@ -95,7 +94,7 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
   struct Gains {
     Packet<16> packet[Lanes::each * loads];
   };
-  // The gains of a norm that the lane's columns have.
+  // Gains of the lane's columns.
   static DEVICE Gains load_gains(const Weight *gains) {
     Gains gain = {};
     UNROLL
@@ -106,13 +105,13 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
     return gain;
   }
 
-  // As `take`, with each element times its gain; returns the warp's part of the sum of squares without gains.
+  // As `take`, then multiplies by the gains; returns the warp's part of the sum of squares, without gains.
   template <class From> DEVICE float take_and_scale(const Context &c, const From &from, const Gains &gain) {
     take(c, from);
     return warp_sum<Lanes::group>(times_gains(x, gain.packet));
   }
 
-  // Every element in one of the block's threads: `out(i, value)`.
+  // Calls out(i, value) for each element, in one of the block's threads.
   template <class Out> DEVICE void each_once(Out out) const {
     // equivalent: boundary moved: the next lane has the columns of lane 0, and stores the same values
     if (lane() >= Lanes::group) return;
@@ -121,11 +120,11 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
       if (Lanes::packet(j / width) < Lanes::packets) out(width * Lanes::packet(j / width) + j % width, x[j]);
   }
 
-  // The warp's partial sums of `count` rows of a tile for each input, into `part`; those of two inputs are `apart` sums
-  // apart. `row(i)` is row i. Most tiles have `Often` rows.
+  // Stores the warp's partial sums of `count` rows in `part`, one row `row(i)` after another; those of the next input
+  // are `apart` floats on. Most tiles have `Often` rows.
   template <int Often, int Inputs, class At>
   static DEVICE void multiply(const ColumnInput (&x)[Inputs], int count, At row, float *part, int apart) {
-    // Rows at most, for their sums' registers.
+    // Rows per lane at most, limited by registers for their sums.
     // equivalent: 6 -> 5 or branch forced: how many rows are multiplied at once decides the time
     constexpr int of_lane = min_of(Lanes::group, Inputs < 6 ? 6 / Inputs : 1);
     constexpr int most = Lanes::rows * of_lane, turns = (Often + most - 1) / most;
@@ -172,7 +171,7 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
   }
 };
 
-// The input type of the stack `Self`: the lanes of a warp, unless a variant above or below has an input of its own.
+// The input type of the stack `Self`: its `Input` if a variant defines one (tensor_rows), otherwise ColumnInput.
 template <class> using Void = void;
 template <class Self, class Row, class = void> struct InputOf {
   using Type = ColumnInput<Row>;
@@ -193,7 +192,7 @@ template <unsigned Slots> struct RingPosition {
   }
 };
 
-// The tiles of a job as a warp with ColumnInput multiplies them: one by one, out of the ring.
+// Multiplies the tiles of a job by a ColumnInput, one by one, out of the ring.
 template <class Self, class Job> struct ColumnTiles {
   using Mine = typename Self::template Rows<Job>;
   static constexpr int span = Mine::per_tile * Job::matrices; // sums of a tile; a batch has whole ones
@@ -201,8 +200,8 @@ template <class Self, class Job> struct ColumnTiles {
 
   DEVICE ColumnTiles(const Context &, RingPosition<Self::slots> place, int) : place(place) {}
 
-  // The warp's parts of the next `count` sums for each input; the parts of two inputs are `apart` sums apart. Gives the
-  // slots back. Called by all lanes of a warp.
+  // Stores the warp's parts of the next `count` sums, as ColumnInput::multiply, and gives the slots back. Called by all
+  // lanes of a warp.
   template <class In, int Inputs>
   DEVICE void multiply(const Context &c, const In (&x)[Inputs], int count, float *part, int apart) {
     auto &s = shared<Self>(c);
@@ -217,7 +216,7 @@ template <class Self, class Job> struct ColumnTiles {
   }
 };
 
-// What a thread can do before the input of a job arrives: find its rows and its place in the ring, and load weights.
+// A job's rows and place in the ring, found before its input arrives; tensor_rows also loads its first weights.
 template <class Self, class Job> struct JobCursor : Self::template Rows<Job> {
   using Input = typename InputOf<Self, typename Job::Row>::Type;
   typename Input::template Tiles<Self, Job> tiles;
@@ -231,8 +230,7 @@ template <class Self, class Job> struct JobCursor : Self::template Rows<Job> {
   }
 };
 
-// Adds the partial sums of the warps. Threads that add none, and those that are done, go on: they meet the others
-// before the next parts are stored.
+// Adds the partial sums of the warps, a row in one thread. No barrier follows: the caller has one before new parts.
 template <class Self, class Job, int Inputs, class Finish>
 DEVICE void finish_batch(const Context &c, const float (&squares)[Inputs], int first, int count, Finish finish) {
   auto &part = shared<Self>(c).part;
@@ -258,7 +256,7 @@ DEVICE void finish_batch(const Context &c, const float (&squares)[Inputs], int f
   }
 }
 
-// The factor of a token's norm whose squares are in the parts of the last batch.
+// Norm factor of token n, from the squares beside the last batch's parts.
 template <class Self> DEVICE float norm_factor(const Context &c, int n) {
   float sum = 0;
   UNROLL
@@ -266,8 +264,8 @@ template <class Self> DEVICE float norm_factor(const Context &c, int n) {
   return rsqrtf(sum / model::hidden + model::rms_eps);
 }
 
-// All products of a job. As many tiles as there is room for are finished together, a row in one thread: the same one
-// for a row of o_proj and of down. No thread still reads parts when it is called.
+// All products of a job. As many tiles as `part` has room for are finished together. The same thread finishes a row of
+// o_proj and that row of down. Called when no thread still reads parts.
 template <class Self, class Job, class In, int Inputs, class Finish>
 DEVICE void multiply_job(const Context &c, JobCursor<Self, Job> &cursor, const In (&x)[Inputs],
                          const float (&squares)[Inputs], Finish finish) {

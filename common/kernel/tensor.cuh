@@ -5,18 +5,17 @@
 
 template <class Self, class Job, class In> struct TensorTiles;
 
-// As ColumnInput: the same columns of a warp for every row. Tiles have `Often` rows at most, and `Together` products
-// are made at once. The columns of a product are rows of weights, or pieces of rows; its rows are the terms that belong
-// to a piece.
+// As ColumnInput, for tiles of at most `Often` rows and `Together` products at once. The columns of a product are rows
+// of weights, or pieces of rows where a tile has fewer than eight; its rows are the terms for a piece.
 template <int K, int Often, int Together> struct TensorInput {
   template <class Self, class Job> using Tiles = TensorTiles<Self, Job, TensorInput>;
   static constexpr int rows = Often > 4 ? 8 : Often > 2 ? 4 : 2, pieces = 8 / rows; // per product
-  static constexpr int wide = pieces == 4 ? 2 : 1; // lines of a row that a product has at once, a half of each
+  static constexpr int wide = pieces == 4 ? 2 : 1; // lines that the pieces of a row span
   // equivalent: 1 -> 0: a line beyond the last has no columns
   static constexpr int lines = (K + wide * line * block_warps - 1) / (wide * line * block_warps); // per lane
   static constexpr int columns = lines * wide * line;                                             // per warp
   // equivalent: 1 -> 2: sums that nobody reads
-  static constexpr int both = pieces == 1 ? 2 : 1;        // products: each half of a line is in one
+  static constexpr int both = pieces == 1 ? 2 : 1;        // products of a row, one for each half of its lines
   static constexpr int mine = (columns / 32 + 3) / 4 * 4; // columns that a lane takes
   static constexpr int together = Together;               // products at once
   static constexpr bool exact = columns * block_warps == K && mine * 32 == columns; // no lane is left over
@@ -24,20 +23,20 @@ template <int K, int Often, int Together> struct TensorInput {
   static constexpr int turns = 6 * columns * block_warps > 12 << 10 ? 2 : 1, staged = columns / turns;
   static constexpr int bytes = 3 * staged * int(sizeof(bf16)) * block_warps;
 
-  const int thread = thread_anew(); // this stage's own
+  const int thread = thread_anew();
   float x[mine] = {};
-  // Terms of a lane's columns, in both halves of a line: one of the three, or none.
+  // Terms of both halves of lines: of the three terms the one of this lane's row of the product, or none.
   Packet<16> term[2 * lines] = {};
 
   DEVICE int lane() const { return thread & 31; }
   DEVICE int warp() const { return thread >> 5; }
-  // Place of the lane's i-th column among those of the warp, and of all: neighbouring lanes have neighbouring
-  // packets of four, so a poll of the warp asks for each line once.
+  // The lane's i-th column, counted in the warp and in the row. Neighbouring lanes have neighbouring packets of four,
+  // so a poll of the warp asks for each line once.
   DEVICE int own(int i) const { return in_runs<4, 128>(i) + 4 * lane(); }
   DEVICE int column(int i) const { return warp() * columns + own(i); }
   DEVICE bool exists(int i) const { return exact || (own(i) < columns && column(i) < K); }
 
-  // place: [block_warps][3][staged], which the warp's lanes no longer read.
+  // place: [block_warps][3][staged] in shared memory. The warp's lanes no longer read its part.
   template <class From> DEVICE void take(bf16 *place, const From &from) {
     fill(from);
     split(place);
@@ -62,7 +61,7 @@ template <int K, int Often, int Together> struct TensorInput {
     return warp_sum(squares);
   }
 
-  // The loads of a lane's columns are issued together if possible.
+  // Loads the lane's columns, together if possible.
   template <class From> DEVICE void fill(const From &from) {
     constexpr int together = exact ? mine : 4;
     UNROLL
@@ -74,7 +73,7 @@ template <int K, int Often, int Together> struct TensorInput {
     }
   }
 
-  // A lane loads its columns, and receives one term of the columns that it multiplies by.
+  // Splits the lane's columns into terms, and receives one term of the columns that it multiplies by.
   DEVICE void split(bf16 *place) {
     const int t = lane() / 4 % 4;
     bf16 *terms = place + warp() * 3 * staged;
@@ -105,20 +104,19 @@ template <int K, int Often, int Together> struct TensorInput {
   }
 };
 
-// The tiles of a job as a warp with TensorInput multiplies them, some rows at once. It loads rows before it can
-// multiply them: the first ones before their input has arrived, the others while lanes add up the products before. A
-// row is one of any matrix: those of a tile take turns.
+// Multiplies the tiles of a job by a TensorInput, some rows at once. Rows are loaded ahead: the first ones before their
+// input arrives, later ones while lanes add up the products before. Rows of a tile's matrices alternate.
 template <class Self, class Job, class In> struct TensorTiles {
   using Mine = typename Self::template Rows<Job>;
   using Row = typename Job::Row::Shared;
   static constexpr int lines = In::lines, wide = In::wide, both = In::both, pieces = In::pieces;
   static constexpr int each = Mine::per_tile * Job::matrices; // rows of a tile
-  static constexpr bool divided = each > In::rows;            // into products; else a product is a tile
+  static constexpr bool divided = each > In::rows;            // a tile into products; otherwise a product is a tile
   static constexpr int of_product = divided ? In::rows : each;
   static constexpr int products = min_of(In::together, divided ? (each + In::rows - 1) / In::rows : Self::slots);
   static constexpr int rows = products * of_product, tiles = divided ? 1 : products; // at once
-  static constexpr int span = divided ? each : rows; // rows of these tiles; a batch has whole ones
-  // Lines with the same scale, where rows have scales: one is that of a half of a line, or of all where a row has one.
+  static constexpr int span = divided ? each : rows; // rows of these tiles; a batch of sums has whole spans
+  // Lines that share a scale: all if a row has one scale, one if a line or a warp has parts of groups.
   static constexpr int step() {
     if constexpr (!Row::scaled) {
       return lines;
@@ -136,9 +134,9 @@ template <class Self, class Job, class In> struct TensorTiles {
   };
 
   const int thread = thread_anew();
-  RingPosition<Self::slots> place; // the first of the tiles that rows are loaded from
-  int left, first = 0;             // rows of the job from that tile on, and the next one to load
-  int held = 0;                    // rows that are loaded
+  RingPosition<Self::slots> place; // first tile that is not given back
+  int left, first = 0;             // rows of the job from that tile on; the next one to load
+  int held = 0;                    // rows in at_hand
   Held at_hand[products] = {};
 
   DEVICE TensorTiles(const Context &c, RingPosition<Self::slots> place, int count) : place(place), left(count) {
@@ -149,8 +147,7 @@ template <class Self, class Job, class In> struct TensorTiles {
   DEVICE int lane() const { return thread & 31; }
   DEVICE int warp() const { return thread >> 5; }
 
-  // Loads the next rows, if there are any. A product with fewer rows has others in their places, whose sums are not
-  // kept.
+  // Loads the next rows, if any. A product with fewer rows repeats some, whose sums are not kept.
   DEVICE void load(const Context &c) {
     held = min_of(rows, min_of(span, left) - first);
     if (held == 0) return;
@@ -161,7 +158,7 @@ template <class Self, class Job, class In> struct TensorTiles {
       Mbarrier *full[tiles];
       unsigned phase[tiles];
       UNROLL
-      for (int t = 0; t < tiles; ++t) { // where there are fewer, the first one again
+      for (int t = 0; t < tiles; ++t) { // if there are fewer: the first one again
         const auto &from = t * each < left ? tile[t] : tile[0];
         full[t] = &s.full[from.slot], phase[t] = from.phase;
       }
@@ -182,7 +179,7 @@ template <class Self, class Job, class In> struct TensorTiles {
         static_assert(Row::group == Row::columns || Row::group % 32 == 0,
                       "tensor cores need groups of a multiple of 32 columns");
         UNROLL
-        // A sum of an even column in either half of a line, and of an odd one.
+        // For each product the scales of the lane's two columns, the even one and the odd one.
         for (int j = 0; j < scales * 2 * both; ++j) {
           const int f = j / (2 * both), m = j / 2 % both, n = 2 * (lane() % 4) + j % 2;
           const int begin = warp() * In::columns + (pieces == 4 ? n / 2 % 2 * line : 0) + f * step() * wide * line;
@@ -194,7 +191,7 @@ template <class Self, class Job, class In> struct TensorTiles {
     }
   }
 
-  // Gives tiles back whose last rows are loaded.
+  // Gives back tiles whose last rows are loaded.
   DEVICE void pass(const Context &c) {
     if (held == 0) return;
     __syncwarp(); // all lanes have read
@@ -211,7 +208,7 @@ template <class Self, class Job, class In> struct TensorTiles {
     first = 0;
   }
 
-  // As ColumnTiles; tiles are given back before their rows are multiplied.
+  // As in ColumnTiles, but tiles are given back before their rows are multiplied.
   template <class X, int Inputs>
   DEVICE void multiply(const Context &c, const X (&x)[Inputs], int count, float *part, int apart) {
     ROLLED
@@ -231,7 +228,7 @@ template <class Self, class Job, class In> struct TensorTiles {
     }
   }
 
-  // The product of the terms and a lane's weights, with the scales.
+  // The product of the terms and the weights, scaled.
   static DEVICE Products<both> product(const Packet<16> (&term)[2 * lines], const Held &row) {
     if constexpr (!Row::scaled) {
       return multiply_add<lines, both>(term, row.weights);
@@ -253,7 +250,7 @@ template <class Self, class Job, class In> struct TensorTiles {
     }
   }
 
-  // Adds what the lanes of a row have: its terms, in four groups of lanes, and its pieces. A lane has one row.
+  // Adds a row's sums over its terms, which are in different lanes, and over its pieces; stores each row in one lane.
   DEVICE void add_up(const Products<both> &products, int count, float *part) const {
     const int g = lane() / 4, q = lane() % 4;
     float mine;

@@ -3,15 +3,15 @@
 #include "split_softmax.cuh"
 #include "terms.cuh"
 
-// Data exchanged by the threads of a block: terms of one query; by warp and head the weights of eight positions, and
-// the factor of the sums over earlier positions.
+// Data exchanged by the threads of a block: the terms of one query; for each warp and head the weights of eight
+// positions, then the factor that rescales the softmax of earlier ones.
 struct QueryTerms {
   static constexpr int lines = (model::head_dim + line - 1) / line, at_once = 8;
   alignas(16) bf16 term[3][lines * line];
   alignas(16) float weight[block_warps][head_group][at_once + 4];
 };
 
-// As Queries. The columns of a product are positions, and its rows are the terms of two heads.
+// Queries on tensor cores. The columns of a product are positions, and its rows are the terms of two heads.
 struct TensorQueries : Queries {
   // equivalent: 2 -> 1: no head is of a pair beyond the last
   static constexpr int lines = QueryTerms::lines, at_once = QueryTerms::at_once, pairs = (head_group + 1) / 2;
@@ -19,14 +19,14 @@ struct TensorQueries : Queries {
       at_once > Split::positions ? at_once / Split::positions : 1; // positions of a lane's values
 
   QueryTerms &common;
-  const int thread = thread_anew();        // this stage's own: takes no register in the others
-  Packet<16> terms[pairs][2 * lines] = {}; // for this lane's head in each pair: one of the three, or none
-  SoftmaxState seen[pairs];                // that head's, by the warp; its sum by the lanes of each column
+  const int thread = thread_anew();
+  Packet<16> terms[pairs][2 * lines] = {}; // one term, or none, of this lane's head in each pair
+  SoftmaxState seen[pairs];                // that head's: maximum of the warp, sum of this lane's positions
 
   DEVICE explicit TensorQueries(QueryTerms &common) : common(common) {}
   DEVICE int lane() const { return thread & 31; }
 
-  // Called by all threads of the block, which have taken the query before when it returns.
+  // Called by all threads of the block, after a block barrier that follows the call before.
   DEVICE void load_query(int h, const float *from) {
     for (int i = 4 * int(threadIdx.x); i < lines * line; i += 4 * block_threads) {
       float x[4] = {};
@@ -37,7 +37,7 @@ struct TensorQueries : Queries {
     block_barrier();
     const int t = lane() / 4 % 4;
     UNROLL
-    for (int k = 0; k < pairs; ++k) { // a comparison and not an index, which would be one of local memory
+    for (int k = 0; k < pairs; ++k) { // a comparison: an index would put the terms in local memory
       if (2 * k + lane() / 16 != h || t == 3) continue;
       UNROLL
       for (int i = 0; i < 2 * lines; ++i)
@@ -45,7 +45,7 @@ struct TensorQueries : Queries {
     }
   }
 
-  // As there. A warp takes eight neighbouring positions; a lane has the scores of two, and the values of some others.
+  // As in Queries. A warp takes eight neighbouring positions; a lane has the scores of two, and the values of some.
   template <int N, int> DEVICE void attend_tile(const EntryUnit *key, const EntryUnit *value, int count) {
     ROLLED
     for (int start = warp() % group_warps * at_once; start < count; start += group_warps * at_once) {
@@ -75,7 +75,7 @@ struct TensorQueries : Queries {
   }
   DEVICE int place(int u) const { return lane() / Split::group * each + u; }
 
-  // Turns the scores of a pair of heads into weights; there are `count` positions, and `scales` of the lane's two keys.
+  // Turns the scores of head pair k at `count` positions into weights. scales: those of the lane's two keys.
   DEVICE void weigh(int k, int heads, const Products<2> &products, const float (&scales)[2], int count) {
     const int q = lane() % 4, h = 2 * k + lane() / 16;
     auto scores = both_halves(products);
@@ -97,7 +97,7 @@ struct TensorQueries : Queries {
     seen[k].sum = seen[k].sum * keep + scores.value[0] + scores.value[1];
     // equivalent: boundary moved: lanes 4 and 20 have the scores of lanes 0 and 16, and store them there
     // equivalent: 16 -> 15: lanes 15 and 31 have the scores of lanes 3 and 19, and store them there
-    if (lane() % 16 >= 4 || // it has the scores of another lane
+    if (lane() % 16 >= 4 || // a copy of another lane's scores
         h >= heads)
       return;
     float *to = common.weight[warp()][h];
