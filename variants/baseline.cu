@@ -20,7 +20,7 @@ template <class Derived> struct Baseline : Decode<Derived> {
   template <Stage S> static DEVICE void exchange(const Context &c, int layer) { Self::template barrier<S>(c, layer); }
   template <Stage S> static DEVICE void barrier(const Context &c, int layer) { grid_barrier(c, S, layer); }
 
-  // Called by all threads of a block but thread 0, while thread 0 waits at an epoch_barrier. It must not synchronize.
+  // Called by threads 1 and up while thread 0 waits at an epoch_barrier. It must not synchronize.
   template <Stage S> static DEVICE void while_waiting(const Context &, int) {}
 
   static DEVICE void input_norm(const Context &c, int layer) { Self::template normalize<Stage::input_norm>(c, layer); }
@@ -38,10 +38,10 @@ template <class Derived> struct Baseline : Decode<Derived> {
     matvec_by_warp<Self>(job, emit);
   }
 
-  // The number of blocks that have work in attention. Blocks from this number on go straight to the grid barrier.
+  // The number of blocks that have work in attention; the others go straight to the grid barrier.
   static DEVICE int attention_blocks(const Context &c) { return Self::tokens * Self::attention_parts(c); }
 
-  // Parts of the attention of a token, each for a block; with fewer blocks than parts a block takes several.
+  // A part is the work of one block on one token; with fewer blocks than parts a block takes several.
   static DEVICE void attention(const Context &c, int layer) {
     const int parts = Self::attention_parts(c);
     for (int i = blockIdx.x; i < Self::tokens * parts; i += int(gridDim.x)) {
@@ -51,7 +51,7 @@ template <class Derived> struct Baseline : Decode<Derived> {
         Self::attend_part(Self::of(c, i / parts), layer, i % parts);
     }
   }
-  // A part is a query head.
+  // Here a part is a query head.
   static DEVICE int attention_parts(const Context &) { return model::heads; }
   static DEVICE void attend_part(const Context &c, int layer, int head) { Self::attend_head(c, layer, head); }
   static DEVICE void attend_head(const Context &c, int layer, int head) {

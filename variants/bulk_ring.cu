@@ -1,7 +1,7 @@
 // Idea        producer/consumer through a ring in shared memory: a loader warp copies the rows of its block, in bulk
 //             where the GPU can, in the order of their use; the other warps multiply from the ring
 // Hypothesis  copies hold no registers and wait for no input: with ahead=1 loads continue while blocks wait for each
-//             other, as far as the ring lasts; a window smaller than the ring keeps memory's queue short
+//             other, until the ring is full; a window smaller than the ring keeps memory's queue short
 // Overrides   enter, load, matvec
 // Run         python -m experiments variant=bulk_ring slots=12 kb=16 window=2 ahead=1
 #include "common/kernel/decode.cuh"
@@ -16,21 +16,21 @@ template <class Base> struct BulkRing : Base {
   static constexpr int all_threads = 1; // number of the named barrier of the block and its loader
 
   struct Shared : Base::Shared {
-    alignas(128) unsigned char slot[slots][slot_bytes]; // lines of memory are not divided
-    Mbarrier full[slots], empty[slots];                 // a slot's tile has come; every warp has read it
-    Mbarrier begun;                                     // a job: where the loader does not run ahead
-    unsigned tile[block_threads]; // the next one of each thread: tiles are counted through all jobs
+    alignas(128) unsigned char slot[slots][slot_bytes]; // whole 128-byte lines
+    Mbarrier full[slots], empty[slots];                 // a slot's tile has arrived; every warp has read it
+    Mbarrier begun;                                     // the block has begun a job; for ahead=0
+    unsigned tile[block_threads];                       // next tile of each thread, counted through all jobs
   };
 
-  // The rows of a job that this block multiplies are neighbours, so they are one run of bytes in each matrix. A tile is
-  // as many of them as fit into a slot and have a place for their sums, one matrix after the other.
+  // A block multiplies neighbouring rows of a job, one run of bytes in each matrix. A tile is as many of them as fit
+  // into a slot and into the places for sums, one matrix after the other.
   template <class Job> struct Rows {
     static constexpr int row_bytes = Job::Row::bytes;
     static constexpr int per_tile = min_of(slot_bytes / row_bytes, max_sums) / Job::matrices;
     static_assert(per_tile > 0, "a slot of the ring does not hold a row of every matrix: raise kb, to 16 at most, "
                                 "or leave bulk_ring out");
     static_assert(row_bytes % 16 == 0, "copies into the ring need rows of a multiple of 8 weights");
-    const int first, count; // no grid is so large that a number of rows times it has more than 32 bits
+    const int first, count; // rows * parts fits in 32 bits for any grid
     DEVICE explicit Rows(const Job &job)
         : first(int(unsigned(job.rows) * job.part / job.parts)),
           count(int(unsigned(job.rows) * (job.part + 1) / job.parts) - first) {}
@@ -56,7 +56,7 @@ template <class Base> struct BulkRing : Base {
     named_sync(all_threads, block_threads + 32 * loader_warps);
   }
 
-  // The loader reads the state of the ring, but neither the token nor any result.
+  // The loader needs neither the token nor any result.
   static DEVICE void load(const Context &c, int steps) {
     if (int(threadIdx.x) >= block_threads + Copies::lanes) return;
     unsigned tile = passed_tiles<slots>, jobs = passed_jobs;

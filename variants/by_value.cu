@@ -1,7 +1,6 @@
 // Idea        flag-in-data in place of grid barriers: a word holds a sentinel until it is written, and readers poll it
 // Hypothesis  a barrier costs an arrival, a poll that sees the last arrival, and then a load of the result; a polled
-//             value costs one round trip, no atomic, and no fence that waits for all stores of a block; the first
-//             polls come without a pause of 32 ns, which is a tenth of a round trip
+//             value costs one round trip, no atomic, and no fence that waits for all stores of a block
 // Overrides   exchange, publish, receive, stream, activations, advance
 // Run         python -m experiments variant=by_value
 #include "common/kernel/decode.cuh"
@@ -10,13 +9,13 @@
 template <class Base> struct ByValue : Base {
   using Self = typename Base::Self;
 
-  // The stages whose results travel by value. Any other stage is followed by the exchange of the stack below; the
-  // barriers between two steps are the ones that the mail relies on.
+  // Stages whose results are exchanged by value. The others keep the exchange of the stack below, which gives the
+  // barriers between two steps that the mail relies on.
   static constexpr bool mailed(Stage s) {
     // equivalent: || -> &&: a stage that is not mailed is followed by the grid barrier of the stack below
     return s == Stage::qkv || s == Stage::attention || s == Stage::o_proj || s == Stage::gate_up || s == Stage::down;
   }
-  // The input vectors of matrices among these results; they are multiplied as they arrive.
+  // Longest of these results that a matrix takes as its input.
   static constexpr int longest = model::query > model::intermediate ? model::query : model::intermediate;
 
   struct Shared : Base::Shared {
@@ -49,7 +48,7 @@ template <class Base> struct ByValue : Base {
     }
   }
 
-  // The embedding is read after a barrier, before the first layer's norm.
+  // The first layer reads the embedding, which a barrier follows.
   template <Stage S, int N, int Run = N, int Apart = N> static DEVICE auto stream(const Context &c, int layer) {
     return [=, &c](int i) {
       constexpr Stage from = S == Stage::post_norm ? Stage::o_proj : Stage::down;
@@ -59,8 +58,8 @@ template <class Base> struct ByValue : Base {
     };
   }
 
-  // All threads of the block poll their share at once, then the block has the vector. No thread still reads the vector
-  // before this one: a norm lies between, in which all threads of the block meet.
+  // Each thread polls its share, all packets at once. No thread still reads the vector before this one: a norm lies
+  // between, in which all threads of the block meet.
   template <Stage S> static DEVICE const float *activations(const Context &c, int layer) {
     if constexpr (!mailed(S)) {
       return Base::template activations<S>(c, layer);

@@ -11,8 +11,8 @@ template <class Base> struct Columns : Base {
   using Self = typename Base::Self;
 
   struct Shared : Base::Shared {
-    float part[Self::tokens][block_warps][max_sums + 1]; // by token of a step and warp, its squares last
-    float stream[Self::tokens][model::hidden];           // the residual stream in the rows of this block
+    float part[Self::tokens][block_warps][max_sums + 1]; // partial sums of a warp, then its sum of squares
+    float stream[Self::tokens][model::hidden];           // residual stream, valid in the rows of this block
   };
 
   static constexpr bool whole_inputs = false;
@@ -23,7 +23,7 @@ template <class Base> struct Columns : Base {
   static DEVICE void gate_up(const Context &c, int layer) { multiply_columns<Stage::gate_up>(c, layer); }
   static DEVICE void down(const Context &c, int layer) { multiply_columns<Stage::down>(c, layer); }
 
-  // These norms are done in the stages that follow them.
+  // The stages after these norms do them.
   template <Stage S> static DEVICE void normalize(const Context &c, int layer) {
     if constexpr (!here(S)) Base::template normalize<S>(c, layer);
   }
@@ -35,7 +35,7 @@ template <class Base> struct Columns : Base {
     column_products<S>(c, layer, [&] { return emits<S>(c, layer); });
   }
 
-  // Finishes rows of each token of a step. Addresses of a single token are made once, before the products.
+  // `emit` for each token of a step; for a single one its addresses are computed once, before the products.
   template <Stage S> static DEVICE auto emits(const Context &c, int layer) {
     if constexpr (Self::tokens == 1)
       return [emit = Self::template emit<S>(c, layer)](int, int row, const auto &sums) { emit(row, sums); };
@@ -44,8 +44,8 @@ template <class Base> struct Columns : Base {
           [&c, layer](int n, int row, const auto &sums) { Self::template emit<S>(Self::of(c, n), layer)(row, sums); };
   }
 
-  // The products of stage S with its input, which has arrived when `begin()` gives what finishes a row of token n of
-  // the step: `finish(n, row, sums)`. What needs no input is done first: weights and gains are loaded.
+  // The products of stage S. Weights and gains are loaded before the input arrives; then `begin()` gives the function
+  // `finish(n, row, sums)` that finishes a row of token n.
   template <Stage S, class Begin> static DEVICE void column_products(const Context &c, int layer, Begin begin) {
     constexpr Stage input = input_of(S);
     // equivalent: layer -> 0: the loader has copied the layer's rows; the job only says how many
@@ -83,7 +83,6 @@ template <class Base> struct Columns : Base {
       }
   }
 
-  // The caller has a vector, and finishes the sums of a row.
   template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
     JobCursor<Self, Job> cursor(c, job);
     typename InputOf<Self, typename Job::Row>::Type x[1];
@@ -93,7 +92,7 @@ template <class Base> struct Columns : Base {
     multiply_job(c, cursor, x, none, [&](int, int row, const auto &sums) { emit(row, sums); });
   }
 
-  // The residual stream stays where its rows are finished; only the embedding is read.
+  // The residual stream stays in the block that finishes its rows; only the embedding is loaded.
   template <Stage S> static DEVICE auto emit(const Context &c, int layer) {
     // equivalent: && -> ||: a residual that is not kept is read where the same thread has stored it
     if constexpr (S != Stage::o_proj && S != Stage::down) {

@@ -2,9 +2,10 @@
 //             rows, and adds the products to 64-bit words that also count the additions
 // Hypothesis  the output of attention stays in its block: four exchanges a layer, not five (28 of 140 at 28 layers).
 //             With 132 blocks 8 share a query head, each with 128 rows: 16 adds a word, 16,384 a layer, 128 a block. A
-//             block polls 8 KB of sums and 4 KB of residual, no 8 KB of attention and 4 KB of o_proj. Attention is
-//             repeated by the 8: at position p a layer's blocks read 64 (p + 1) KB of the cache, not 8, of which memory
-//             sends 4 either way. Blocks that share a KV head, for half of the adds, would attend to two heads in turn
+//             block polls 8 KB of sums and 4 KB of residual in place of 8 KB of attention and 4 KB of o_proj. The 8
+//             repeat the head's attention: at position p a layer's blocks read 64 (p + 1) KB of the cache, not 8, of
+//             which memory sends 4 either way. A block for both heads of a KV head would halve the adds, yet attend
+//             twice as long
 // Overrides   attention_blocks, attention, o_proj, publish, receive, emit
 // Run         python -m experiments variant=counted_sums
 #include "common/kernel/columns.cuh"
@@ -19,8 +20,8 @@ template <class Base> struct CountedSums : Base {
     float sum[model::hidden];                 // o_proj's, all rows
   };
 
-  // The rows of o_proj are divided into parts. A part and a head have a block; with fewer blocks than heads there is
-  // one part, and a block takes several heads. Blocks beyond the last part have none.
+  // The rows of o_proj are divided into parts, with a block for each part and head. With fewer blocks than heads there
+  // is one part, and a block takes several heads. Blocks beyond the last part have no head.
   // equivalent: boundary moved or branch forced: how many blocks share a head decides the time; the others have no head
   static DEVICE int parts() { return int(gridDim.x) < model::heads ? 1 : int(gridDim.x) / model::heads; }
   static DEVICE int part() { return int(blockIdx.x) / model::heads; }
@@ -41,8 +42,8 @@ template <class Base> struct CountedSums : Base {
     for (int head = first_head(); head < model::heads; head += int(gridDim.x)) add_head(c, layer, head);
   }
 
-  // The columns of one head in the lanes of a warp, as they divide a head; so many rows at once that each pair of a
-  // row's lanes ends with the sum of one.
+  // A warp multiplies the columns of one head, divided among lanes by HeadLanes: half as many rows at once as a group
+  // has lanes, so that two lanes end with the sum of each row.
   static DEVICE void add_head(const Context &c, int layer, int head) {
     const auto job = Self::template job<Stage::o_proj>(c, layer);
     using Row = typename decltype(job)::Row;
@@ -78,7 +79,7 @@ template <class Base> struct CountedSums : Base {
     }
   }
 
-  // The taps of attention and of o_proj are read by no block.
+  // No block reads the taps of attention and of o_proj.
   template <Stage S> static DEVICE auto publish(const Context &c, int layer, int first = 0) {
     float *out = tap<S>(c, layer) + first;
     if constexpr (S == Stage::attention) {
@@ -94,7 +95,7 @@ template <class Base> struct CountedSums : Base {
     }
   }
 
-  // Every block adds the residual, which is there: the sums have addends that were made from it.
+  // Every block adds the residual. It never waits for that: complete sums depend on it.
   template <Stage S, int N, int Run = N, int Apart = N>
   static DEVICE Floats<N> receive(const Context &c, int layer, int i) {
     if constexpr (S != Stage::o_proj) {
@@ -111,8 +112,7 @@ template <class Base> struct CountedSums : Base {
     }
   }
 
-  // A row of o_proj is finished by the thread that finishes the same row of down, from the sums that its block has
-  // seen.
+  // The thread that finishes a row of down first finishes that row of o_proj, from the sums that its block received.
   template <Stage S> static DEVICE auto emit(const Context &c, int layer) {
     const auto finish = Base::template emit<S>(c, layer);
     if constexpr (S == Stage::down) {

@@ -1,6 +1,6 @@
 // Idea        weights pass through shared memory, copied asynchronously some tiles ahead of the multiplication
-// Hypothesis  copies in flight hold no registers, so more of them fit; but the data makes a detour through shared
-//             memory, which plain loads that are issued early enough avoid
+// Hypothesis  copies in flight hold no registers, so more bytes can be in flight; but each byte is also written to and
+//             read from shared memory, which plain loads that are issued early enough avoid
 // Overrides   matvec
 // Run         python -m experiments variant=cp_async stages=4 tile=2
 #include "common/kernel/decode.cuh"
@@ -13,8 +13,8 @@ template <class Base> struct CpAsync : Base {
     alignas(16) unsigned char tiles[block_warps][stages][tile * 32 * most_staged];
   };
 
-  // The work of a warp is one sequence of tiles: its rows, in each row the matrices, in each matrix the tiles of the
-  // columns. Every lane copies exactly the packets that it multiplies, so its own wait is sufficient synchronization.
+  // A warp's work is one sequence of tiles: by row, then matrix, then columns. Every lane copies the packets that it
+  // multiplies, so its own wait is sufficient synchronization.
   template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
     using Staged = typename Job::Row::template Staged<Self::load_bytes>;
     constexpr int width = Job::Row::template width<Self::load_bytes>, columns = 32 * width * tile;
@@ -44,7 +44,7 @@ template <class Base> struct CpAsync : Base {
       issue(item + stages - 1);
       // equivalent: 1 -> 2: it waits for a group more than is read
       copy_wait<stages - 1>();                          // all groups but the newest are complete
-      const bool second = item % per_row >= per_matrix; // a selection: an index would put sums in local memory
+      const bool second = item % per_row >= per_matrix; // an index would put the sums in local memory
       float sum = second ? sums[Job::matrices - 1] : sums[0];
       UNROLL
       for (int t = 0; t < tile; ++t)

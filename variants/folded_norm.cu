@@ -1,7 +1,7 @@
 // Idea        RMSNorm as a factor: out = sum W (gain * x) / sqrt(mean x^2 + eps). Products do not wait for the norm,
 //             and the gains are loaded before the barrier ahead of it
-// Hypothesis  two grid barriers per layer are saved as by redundant_rmsnorm (56 of 227 at 28 layers); of what it leaves
-//             there goes, too: a block barrier, a second pass over x, and gains that come from memory after the sum
+// Hypothesis  two grid barriers per layer are saved as by redundant_rmsnorm (56 of 227 at 28 layers), and also a block
+//             barrier, a second pass over x, and a wait for gains after the sum
 // Overrides   normalize, after, activations, emit
 // Run         python -m experiments variant=folded_norm
 #include "common/kernel/decode.cuh"
@@ -21,7 +21,7 @@ template <class Base> struct FoldedNorm : Base {
 
   static constexpr bool here(Stage s) { return s == Stage::input_norm || s == Stage::post_norm; }
 
-  // The norm that follows a stage, so that its gains are under way during the barrier.
+  // The norm after a stage is done here, so that its gains are under way during the barrier.
   template <Stage S> static DEVICE void after(const Context &c, int layer) {
     if constexpr (S == Stage::o_proj) {
       followed_by<S, Stage::post_norm>(c, layer, layer);
@@ -64,7 +64,7 @@ template <class Base> struct FoldedNorm : Base {
   // First element of this thread's packet p.
   static DEVICE int at(int p) { return (p * block_threads + int(threadIdx.x)) * width; }
 
-  // The rest of the stage: its tap, which no block reads, by the block with the fewest rows of the next stage.
+  // Stores the tap, which no block reads, in a block with the fewest rows of the next stage.
   template <Stage S> static DEVICE void normalize(const Context &c, int layer) {
     if constexpr (!here(S)) {
       Base::template normalize<S>(c, layer);

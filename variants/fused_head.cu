@@ -55,8 +55,7 @@ template <class Base> struct FusedHead : Base {
     if (threadIdx.x == 0) contribute(c, pack(best));
   }
 
-  // A candidate as an integer: a larger value gives a larger integer, and of equal values the lower index does. -0
-  // becomes +0 first, because the two are equal.
+  // A candidate as an integer that orders as `better` does: by value, then by lower index. -0 becomes +0, its equal.
   static DEVICE Packed pack(Best best) {
     // equivalent: arithmetic replaced: a sum that starts at +0 is never -0
     const unsigned bits = __float_as_uint(best.value + 0.0f);
@@ -64,8 +63,8 @@ template <class Base> struct FusedHead : Base {
     return Packed(ordered) << 32 | ~unsigned(best.index);
   }
 
-  // Called by thread 0 of every block. The last block to arrive reads the best of all blocks (its acquire orders the
-  // others' maxima before it), publishes the token and clears the words for the next step.
+  // Called by thread 0 of every block. The last to arrive reads the best of all blocks (its acquire orders their maxima
+  // before that), publishes the token and clears the words for the next step.
   static DEVICE void contribute(const Context &c, Packed mine) {
     unsigned *head = c.state + state_at::head;
     Packed *best = reinterpret_cast<Packed *>(head);

@@ -1,17 +1,17 @@
 // Idea        no megakernel: the same stages as separate kernels, replayed as one CUDA graph or launched one by one;
 //             the end of a kernel replaces each grid barrier
 // Hypothesis  the nodes of a graph cost about as much as grid barriers, so this is the rival that a megakernel has to
-//             beat. how=pdl hides most of that: a node is launched while the one before it runs, and prefetches the
-//             first weights of its stage into L2 before it waits for that one's end
+//             beat. how=pdl (programmatic dependent launch) hides most of that: a node starts while the one before it
+//             runs, and prefetches the first weights of its stage into L2 before it waits for the end of that one
 // Overrides   nothing
 // Run         python -m experiments variant=graph how=launches
 #include "common/kernel/decode.cuh"
 
 template <class Base> struct Graph : Base {
   using Self = typename Base::Self;
-  static constexpr int line = 128, ahead = 16 << 10; // bytes; ahead: that a block prefetches of each matrix
+  static constexpr int line = 128, ahead = 16 << 10; // bytes; `ahead` of each matrix per block
 
-  // The begin of a kernel with how=pdl, by all its threads.
+  // Start of a kernel with how=pdl. Called by all its threads.
   template <Stage S> static DEVICE void arrive(const Buffers &b, int layer) {
     if constexpr (S == Stage::qkv || S == Stage::o_proj || S == Stage::gate_up || S == Stage::down ||
                   S == Stage::lm_head) {
@@ -23,7 +23,7 @@ template <class Base> struct Graph : Base {
     launch_next();
   }
 
-  // The blocks share the first rows of matrix `m`, which their warps multiply first.
+  // Prefetches this block's share of the first rows of matrix `m`, which warps multiply first.
   template <class Job> static DEVICE void fetch(const Job &job, int m) {
     const size_t bytes = size_t(job.rows) * Job::Row::bytes, first = size_t(int(blockIdx.x)) * ahead;
     // not executed: NVRTC unrolls four turns, and a block fetches a multiple of them ahead

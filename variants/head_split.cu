@@ -10,7 +10,7 @@ template <class Base> struct HeadSplit : Base {
   using Self = typename Base::Self;
   static constexpr int group = model::heads / model::kv_heads; // query heads that share a KV head
 
-  // Number of the i-th head of KV head `kv` in the order of the qkv rows: its queries, then its key, then its value.
+  // Number, in the order of the qkv rows, of the i-th head of KV head `kv`: its queries, its key, its value.
   static DEVICE int head(int kv, int i) {
     return i < group ? kv * group + i : model::heads + kv + (i - group) * model::kv_heads;
   }

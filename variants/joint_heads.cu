@@ -1,6 +1,6 @@
 // Idea        q/k norm and RoPE in the blocks that attend, one block per query head; all blocks go on projecting
-// Hypothesis  one grid barrier per layer is saved (28 of 227 at 28 layers); a block makes its query head for itself,
-//             and the token's key and value, from 1.5 KB: the query heads of a KV head repeat what one could do
+// Hypothesis  one grid barrier per layer is saved (28 of 227 at 28 layers); a block makes its query head and the
+//             token's key and value from 1.5 KB, so the blocks of a KV head make the same key and value
 // Overrides   heads_apart, qk_norm_rope, after, prepare, query, entry
 // Run         python -m experiments variant=joint_heads
 #include "common/kernel/decode.cuh"
@@ -11,7 +11,7 @@ template <class Base> struct JointHeads : Base {
 
   struct Shared : Base::Shared {
     alignas(16) float query[model::head_dim];
-    alignas(16) EntryUnit key[Self::tokens][entry_units], value[Self::tokens][entry_units]; // of the step's own tokens
+    alignas(16) EntryUnit key[Self::tokens][entry_units], value[Self::tokens][entry_units]; // entries of this step
   };
 
   static constexpr bool heads_apart = false;
@@ -21,18 +21,18 @@ template <class Base> struct JointHeads : Base {
     if constexpr (S != Stage::qk_norm_rope) Base::template after<S>(c, layer);
   }
 
-  // True if this block stores what it makes of a head where it attends to the token itself.
+  // True if this block stores the tap and the cache entry of a head that it makes.
   static DEVICE bool stores_heads() { return true; }
 
-  // A warp each makes the query and, where the block attends to the token itself, key and value of it and of the tokens
-  // before it in the step. One block of a query head stores the tap of the head; of the query heads of a KV head only
-  // that of the first stores the token's entry in the cache. The other blocks read what they made.
+  // Makes the query and, if the block attends to the token itself, keys and values of the step's tokens up to it, each
+  // by one warp. One block of a query head stores its tap, and of the first query head of a KV head also the token's
+  // cache entry. This step's attention reads entries from shared memory.
   static DEVICE void prepare(const Context &c, int layer, int head, int end) {
     auto &s = shared<Self>(c);
     const int kv_head = head / group;
     const bool own = end == c.position + 1;
-    const int entries = own ? 1 + c.number : 0; // that it makes
-    float *room = s.softmax.value[warp()];      // attention, which follows, overwrites it
+    const int entries = own ? 1 + c.number : 0;
+    float *room = s.softmax.value[warp()]; // attention, which follows, overwrites it
     for (int part = warp(); part < 1 + 2 * entries; part += block_warps) {
       const int n = Self::tokens == 1 ? 0 : (part - 1) % entries; // the token whose key or value this part is
       const Context token = Self::of(c, n);
@@ -72,7 +72,7 @@ template <class Base> struct JointHeads : Base {
     block_barrier();
   }
 
-  // One head by one warp, as it arrives. `head` counts in the order of the qkv rows.
+  // Normalizes and rotates one head by one warp, as it arrives. `head` counts in the order of the qkv rows.
   template <class Out>
   static DEVICE void norm_rope(const Context &c, int layer, int head, const Weight *gains, Out out) {
     const auto pairs = [&](int i) {

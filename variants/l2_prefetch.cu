@@ -14,8 +14,7 @@ template <class Base> struct L2Prefetch : Base {
       if (int(blockIdx.x) >= Self::attention_blocks(c)) fetch(c, layer, gridDim.x - Self::attention_blocks(c));
   }
 
-  // The `idle` last blocks of the grid share the chosen matrices, one after another, until each block has prefetched
-  // prefetch_bytes.
+  // The last `idle` blocks of the grid share the chosen matrices, in order, up to prefetch_bytes each.
   static DEVICE void fetch(const Context &c, int layer, int idle) {
     using namespace knob::l2_prefetch;
     size_t left = prefetch_bytes;

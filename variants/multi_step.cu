@@ -13,7 +13,7 @@ template <class Base> struct MultiStep : Base {
     for (int done = 0;;) {
       Self::step(c);
       if (++done == steps) return;
-      // After this barrier the token is stored, and no block reads the results of this step any more.
+      // After this barrier the token is stored, and no block still reads results of this step.
       Self::template barrier<Stage::argmax>(c, 0);
       c = begin(c, c.shared);
     }

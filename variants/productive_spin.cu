@@ -25,8 +25,8 @@ template <class Base> struct ProductiveSpin : Base {
     }
   }
 
-  // Prefetches the first row of each warp of this block in matrix `m` of stage S: block_warps neighbouring rows, fewer
-  // at the end of the matrix. Called by all threads but thread 0, which waits.
+  // Prefetches the first row of each warp in matrix `m` of stage S: block_warps neighbouring rows, fewer at the end of
+  // the matrix. Called by all threads but thread 0, which waits.
   template <Stage S> static DEVICE void fetch(const Context &c, int layer, int m = 0) {
     constexpr int line = 128;
     const auto job = Self::template job<S>(c, layer);

@@ -1,6 +1,5 @@
 // Idea        each block copies the input vector of a stage into shared memory and multiplies from there
-// Hypothesis  eight warps read the same 4 to 12 KB for row after row; reads from shared memory cause no L1 or L2
-//             traffic
+// Hypothesis  eight warps read the same 4 to 12 KB again for every row; from shared memory that is no L2 traffic
 // Overrides   activations
 // Run         python -m experiments variant=smem_cache
 #include "common/kernel/decode.cuh"

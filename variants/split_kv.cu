@@ -1,7 +1,7 @@
 // Idea        attention on all blocks: each computes a chunk of the positions of one head, and the parts are merged
 // Hypothesis  one block per head reads the cache at the bandwidth of one SM; from a few hundred positions on, attention
-//             is the longest stage and the other SMs idle. Up to one chunk of positions nothing changes, and no barrier
-//             is added
+//             is the longest stage and the other SMs idle. Within one chunk nothing changes; beyond it, one barrier a
+//             layer is added
 // Overrides   attention_blocks, attention
 // Run         python -m experiments variant=split_kv chunk=64
 #include "common/kernel/decode.cuh"
@@ -37,7 +37,7 @@ template <class Base> struct SplitKv : Base {
                            *out = max;
                            out[1] = sum;
                          });
-      block_barrier(); // all threads have read the parts before the next task overwrites them
+      block_barrier(); // all threads have read the softmax parts before the next task overwrites them
     }
     Self::template barrier<Stage::attention>(c, layer);
     for (int head = blockIdx.x; head < model::heads; head += int(gridDim.x)) merge(c, layer, head);

@@ -1,7 +1,7 @@
 // Idea        the loader warp also copies keys and values of earlier positions into the ring; attention reads them
 //             there. At long contexts several blocks attend to a head, and their parts travel by value
-// Hypothesis  a block that loads keys, then values, has one load of each thread under way; the ring has them before the
-//             query is there, and no load waits for the loop over positions. What query heads share is copied once
+// Hypothesis  with plain loads of keys, then values, a thread has one load under way; the ring has both before the
+//             query arrives, and no load waits for the loop over positions. Query heads of a KV head share its copy
 // Overrides   enter, step, load, attention, attention_parts, attend_part
 // Run         python -m experiments variant=stream_kv chunk=128
 #include "common/kernel/decode.cuh"
@@ -12,31 +12,31 @@ template <class Base> struct StreamKv : Base {
   static constexpr int fit = Base::slot_bytes / (2 * entry_bytes);
   static_assert(fit > 0, "a slot of the ring does not hold an entry of the cache: raise kb");
   static_assert(entry_bytes % 16 == 0, "copies into the ring need heads of a multiple of 8 elements");
-  // A wait sees the parity of a phase only: who waits for a tile must have waited for the one in its slot before it.
+  // A wait sees only the parity of a phase, so a warp must not skip a turn of the slots that it waits for.
   static_assert(Base::slots % warp_groups == 0, "groups of warps take the tiles of the cache in turn: make slots even");
   static constexpr int chunk = knob::stream_kv::chunk;
   static constexpr int per_tile = fit < chunk ? fit : chunk; // positions; in a slot keys come first, then values
   using Splits = KvSplits<chunk, per_tile>;
-  using Lanes = Queries; // how lanes hold heads
+  using Lanes = Queries; // tensor_scores has its own
   using typename Base::Copies;
 
   struct Shared : Base::Shared {
-    Mbarrier begins; // a step: what earlier ones stored in the cache may be copied
+    Mbarrier begins; // a step has begun: cache entries of earlier ones may be copied
   };
 
   static DEVICE void enter(const Context &c) {
     // equivalent: block_threads -> block_warps: any thread may initialize it, before the barrier in bulk_ring's enter
     if (threadIdx.x == block_threads) mbarrier_init(&shared<Self>(c).begins, 1);
-    Base::enter(c); // in which the block learns of it
+    Base::enter(c); // its barrier shows `begins` to the block
   }
 
-  // The same order that puts the last step before this one covers the entries that it stored before this arrival.
+  // Whatever orders the last step before this one also orders the entries that it stored before this arrival.
   static DEVICE void step(const Context &c) {
     if (threadIdx.x == 0) mbarrier_arrive(&shared<Self>(c).begins);
     Base::step(c);
   }
 
-  // As bulk_ring, and all entries of the cache but the step's own. Only those of the step before have to be waited for.
+  // As bulk_ring's, plus all cache entries before the step; only those of the step before need a wait.
   static DEVICE void load(const Context &c, int steps) {
     if (int(threadIdx.x) >= block_threads + Copies::lanes) return;
     unsigned tile = passed_tiles<Base::slots>, jobs = passed_jobs;
@@ -47,7 +47,7 @@ template <class Base> struct StreamKv : Base {
         if (layer == 0) {
           wait_for_phase(c, &shared<Self>(c).begins, step);
           Copies::see_stores();
-          if constexpr (Self::tokens > 1) position = c.state[state_at::position]; // where accepted drafts have led
+          if constexpr (Self::tokens > 1) position = c.state[state_at::position]; // depends on accepted drafts
         }
         for (int i = blockIdx.x, parts = Splits::count(position); i < Self::tokens * parts; i += int(gridDim.x))
           feed_cache<Stage::attention>(c, layer, Splits::at(position, Self::tokens == 1 ? i : i % parts), tile, jobs);
@@ -60,7 +60,7 @@ template <class Base> struct StreamKv : Base {
     Copies::finish();
   }
 
-  // S: the stage that reads the entries, for counts.
+  // Copies the tiles of a split. S: the stage that reads them, for counts.
   template <Stage S>
   static DEVICE void feed_cache(const Context &c, int layer, const KvSplit &split, unsigned &tile, unsigned &jobs) {
     constexpr int slots = Base::slots, window = Base::window;
@@ -93,7 +93,7 @@ template <class Base> struct StreamKv : Base {
     Base::attention(c, layer);
   }
 
-  // A part is a split of the positions before the step.
+  // Here a part is a split.
   static DEVICE int attention_parts(const Context &c) { return Splits::count(c.position - c.number); }
 
   template <int AtOnce, class Held> static DEVICE void
@@ -109,7 +109,7 @@ template <class Base> struct StreamKv : Base {
       // equivalent: boundary moved: a split without tiles may be announced: copies begin one job early at most
       if (threadIdx.x == 0 && split.begin < split.end) mbarrier_arrive(&s.begun);
     constexpr int lanes = group_warps * Queries::Split::positions, at_once = min_of((per_tile + lanes - 1) / lanes, 4);
-    // Known before the query is: which tiles the warp's group has, and the step's tokens up to this one as one more.
+    // Tiles are counted before the query arrives; the step's tokens up to this one are one more, for the group in turn.
     const int group = warp() / group_warps, tiles = (split.end - split.begin + per_tile - 1) / per_tile;
     const unsigned tile = s.tile[int(threadIdx.x)];
     const bool last = split.index + 1 == split.splits, token = last && tiles % warp_groups == group;

@@ -1,14 +1,13 @@
 // Idea        tensor cores multiply the columns of a warp: a lane has 16 bytes of a row of weights, and the input as
 //             bf16 terms, three to an element, whose products are exact
-// Hypothesis  an instruction of a warp multiplies 128 weights by three terms, where one of FFMA multiplies 32 and two
-//             more unpack them; a full ring is read faster than memory fills it. Weights are loaded before the input
-//             has arrived, and while lanes add up the products before: a pair of tiles took 700 clocks, 256 of them
-//             loads
+// Hypothesis  one mma of a warp multiplies 128 weights by three terms; an FFMA multiplies 32, and unpacking takes two
+//             instructions more: a full ring is read faster than memory fills it. Weights are loaded before the input
+//             arrives, or while lanes add up earlier products: a pair of tiles took 700 clocks, 256 of them loads
 // Overrides   nothing
 // Run         python -m experiments variant=tensor_rows products=1
 #include "common/kernel/tensor.cuh"
 
-// The input type that `columns` multiplies by, above or below it in the stack.
+// Gives `columns` its input type, from above or below it in the stack.
 template <class Base> struct TensorRows : Base {
   using Self = typename Base::Self;
   // equivalent: / -> *: how many rows a product has decides the time; it goes as far as a tile

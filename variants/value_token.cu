@@ -1,7 +1,7 @@
 // Idea        argmax by value: every block publishes its best candidate, makes the next angles while it waits, finds
 //             the best of all for itself and loads its embedding; the loop over tokens runs without a grid barrier
-// Hypothesis  the barriers after the embedding, the final norm and the head and the one between two tokens become one
-//             exchange by value per token; the final norm is made by every block
+// Hypothesis  one exchange by value per token replaces the barriers after the embedding, the final norm and the head,
+//             and the one between two tokens; every block computes the final norm
 // Overrides   decode, embed, exchange, angles, stream, emit, normalize, activations, argmax
 // Run         python -m experiments variant=value_token steps=16
 #include "common/kernel/choice.cuh"
@@ -13,12 +13,11 @@ template <class Base> struct ValueToken : Base {
   struct Shared : Base::Shared {
     alignas(16) float final_normalized[model::hidden], angles[model::head_dim];
     Best candidate[block_warps];
-    unsigned token; // the next step's
+    unsigned token; // chosen for the next step
   };
 
-  // The order of steps. Results of stages travel by mail, which makes unwritten what the next step polls; the choice of
-  // the token orders one step before the next. The residual of the embedding is read by the thread that stored it, and
-  // weights by anyone.
+  // No barrier separates two steps: the exchange of candidates orders them (choice.cuh). Stages exchange results by
+  // value, and the thread that stored an element of the embedding reads it as the residual.
   static DEVICE void decode(const Context &first, int steps) {
     Context c = first;
     make_angles(c, c.position);
@@ -38,7 +37,7 @@ template <class Base> struct ValueToken : Base {
       Base::template exchange<S>(c, layer);
   }
 
-  // `stream` reads the row of the token. One block stores its angles as the tap that a check reads.
+  // `stream` reads the token's row of weights. One block stores its angles, for the validator.
   static DEVICE void embed(const Context &c) {
     if (blockIdx.x != gridDim.x - 1) return;
     for (int i = threadIdx.x; i < model::head_dim; i += block_threads) {
@@ -47,7 +46,7 @@ template <class Base> struct ValueToken : Base {
     }
   }
 
-  // Every block has its own angles, made by its last warps: the first ones exchange candidates at the same time.
+  // Every block makes its own angles, in its last warps: the first ones exchange candidates at the same time.
   static DEVICE void make_angles(const Context &c, int position) {
     float *to = shared<Self>(c).angles;
     rope_angles(position, block_threads - 1 - threadIdx.x, [=](int i, float value) { to[i] = value; });
@@ -78,7 +77,7 @@ template <class Base> struct ValueToken : Base {
     };
   }
 
-  // Whoever finishes a row of o_proj stores that element of the embedding, and reads it as the residual.
+  // The thread that finishes a row of o_proj stores that element of the embedding, which it then reads as the residual.
   template <Stage S> static DEVICE auto emit(const Context &c, int layer) {
     const auto finish = Base::template emit<S>(c, layer);
     if constexpr (S == Stage::o_proj) {
@@ -110,7 +109,7 @@ template <class Base> struct ValueToken : Base {
       return Base::template activations<S>(c, layer);
   }
 
-  // Thread 0 has stored the block's candidate itself, after a block barrier that follows the last row of the head.
+  // lm_head left the block's candidate in best[0], by thread 0, after a block barrier that follows the last row.
   static DEVICE void argmax(const Context &c) {
     auto &s = shared<Self>(c);
     if (threadIdx.x == 0) send_candidate(c, s.best[0]);

@@ -1,7 +1,7 @@
-// Idea        several tokens in a step: the next one, and drafts of those behind it, each at its own position; the
-//             choices are kept up to the first that is not the draft behind it
-// Hypothesis  a step for k tokens reads every weight once and passes as many barriers as a step for one, so a token
-//             costs as much less as drafts are accepted, until k products of a row take longer than its bytes
+// Idea        several tokens in a step: the next one, and drafts of those after it, each at its own position; choices
+//             are kept up to and with the first that differs from the draft of its position
+// Hypothesis  a step for k tokens reads every weight once and passes as many barriers as a step for one, so its time is
+//             divided by the tokens it keeps, until k products of a row take longer than loading its bytes
 // Overrides   tokens, of, embed, normalize, qk_norm_rope, multiply, lm_head, argmax
 // Run         python -m experiments variant=verify tokens=4
 #include "common/kernel/decode.cuh"
@@ -11,8 +11,8 @@ template <class Base> struct Verify : Base {
   using Self = typename Base::Self;
   static constexpr int tokens = knob::verify::tokens;
 
-  // Stages that read whole inputs keep them in shared memory, so each token has its own: one behind the other. Columns
-  // hold their inputs in registers, and tokens take turns with what else is there.
+  // If stages keep whole inputs in shared memory, each token has its own copy of the struct, one after another. Columns
+  // hold inputs in registers: tokens take turns in a single struct.
   static constexpr bool copies = Base::whole_inputs;
   template <bool Copies, class Own> struct OfAll : Own {
     Own others[tokens - 1];
@@ -22,8 +22,8 @@ template <class Base> struct Verify : Base {
   static_assert(!copies || loader_warps == 0,
                 "tokens of a step take turns in a ring by `columns`: add it to the stack");
 
-  // Token n of a step: its position, its id, and its part of the scratch and of the shared memory. Where there is no
-  // draft any id will do, since no choice agrees with `no_draft`.
+  // Token n of a step: its position, its id, and its part of the scratch and of the shared memory. Without a draft the
+  // id is 0: any will do, since no choice agrees with `no_draft`.
   static DEVICE Context of(const Context &c, int n) {
     Context own = c;
     const int behind = n - c.number; // `c` may be the context of another token of the step
@@ -33,7 +33,7 @@ template <class Base> struct Verify : Base {
     own.shared = static_cast<typename Base::Shared *>(c.shared) + (copies ? behind : 0);
     return own;
   }
-  // Before the next token of the same stage.
+  // Called before the next token of the same stage.
   static DEVICE void next() {
     if constexpr (!copies) block_barrier();
   }
@@ -46,8 +46,8 @@ template <class Base> struct Verify : Base {
     for (int n = 0; n < tokens; ++n, next()) Base::template normalize<S>(of(c, n), layer);
   }
 
-  // Attention follows a grid barrier, so the entries of the tokens before one are in the cache; where heads are not
-  // apart, every block makes them.
+  // Attention follows a grid barrier, so the entries of earlier tokens are in the cache. Without a stage of their own
+  // for heads, every block makes them.
   static DEVICE void qk_norm_rope(const Context &c, int layer) {
     if constexpr (!Base::heads_apart) return;
     constexpr int heads = model::heads + 2 * model::kv_heads;
@@ -67,7 +67,7 @@ template <class Base> struct Verify : Base {
     products<Stage::lm_head>(c, 0, [&](int n, int row, const auto &sums) {
       Self::template emit<Stage::lm_head>(of(c, n), 0)(row, sums);
       UNROLL
-      for (int each = 0; each < tokens; ++each) // an index would be one of local memory
+      for (int each = 0; each < tokens; ++each) // an index would put `best` in local memory
         if (each == n) best[each] = better(best[each], {sums[0], row});
     });
     UNROLL
@@ -77,7 +77,7 @@ template <class Base> struct Verify : Base {
     }
   }
 
-  // The products of stage S: one thread calls `finish(n, row, sums)` for token n. By a warp per row, or by columns.
+  // The products of stage S, by a warp per row or by columns. One thread calls `finish(n, row, sums)` for token n.
   template <Stage S, class Finish> static DEVICE void products(const Context &c, int layer, Finish finish) {
     if constexpr (copies)
       products_by_warp<S>(c, layer, finish);
@@ -98,7 +98,7 @@ template <class Base> struct Verify : Base {
       UNROLL
       for (int m = 0; m < matrices; ++m) {
         const auto weights = job.row(m, row);
-        ROLLED // over four packets, whose loads are under way together: more would not leave registers for the inputs
+        ROLLED // four packets at once: more would leave no registers for the inputs
         for (int first = lane() * width; first < job.K; first += 4 * stride) {
           decltype(weights.template load<Self::load_bytes, Self::load_l1>(0)) packet[4];
           UNROLL
@@ -120,7 +120,7 @@ template <class Base> struct Verify : Base {
     }
   }
 
-  // Keeps the choices up to the first that is not the draft behind it, by thread 0. Ids of the prompt are kept anyway.
+  // Keeps choices up to and with the first that differs from its draft. Ids of the prompt count as right drafts.
   static DEVICE void argmax(const Context &c) {
     if (blockIdx.x != 0) return;
     const unsigned *ids = c.state + state_at::ids, given = c.state[state_at::prompt_length];

@@ -9,7 +9,7 @@ template <class Base> struct WarpSplit : Base {
   using Self = typename Base::Self;
   static constexpr int producers = knob::warp_split::producers, consumers = knob::warp_split::consumers;
   // equivalent: 2 -> 1 or 2 -> 3: their number decides the time; a producer waits for the one that it fills
-  static constexpr int slots = 2, packets = 4;      // double buffer; packets per lane in one tile
+  static constexpr int slots = 2, packets = 4;      // per lane in one tile
   static constexpr int full = 1, empty = 1 + slots; // numbers of the named barriers, one for each slot
 
   struct Shared : Base::Shared {
@@ -25,8 +25,7 @@ template <class Base> struct WarpSplit : Base {
       consume(c, job, emit);
   }
 
-  // The sequence of tiles that producers and consumers go through in the same order: `consumers` rows at a time, one
-  // tile of each row per item.
+  // The sequence of items, the same for producers and consumers: `consumers` rows at a time, one tile of each per item.
   template <class Job> struct Walk {
     using Staged = typename Job::Row::template Staged<Self::load_bytes>;
     static constexpr int width = Job::Row::template width<Self::load_bytes>, columns = 32 * width * packets;
