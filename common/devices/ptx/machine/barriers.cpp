@@ -1,7 +1,7 @@
 // Barriers of a block: barrier.sync, arrive and red, `aligned` (bar.sync and its like) or not.
 //
-// A warp arrives when all its lanes that have not ended are there. Aligned ones must execute one instruction together;
-// a lane that has ended is out of it, but one that went around the barrier and on with what comes after it is a fault.
+// A warp arrives when all its lanes that have not ended are there. Lanes must execute an aligned barrier together, but
+// for those that have ended; going around the barrier to what comes after it is a fault (beyond.cpp).
 #include "places.hpp"
 
 namespace ptx {
@@ -9,7 +9,7 @@ namespace {
 
 enum Reduction : int64_t { no_votes, how_many, all_yes, any_yes }; // In::imm; c: the predicate, d: the result
 
-// Completes the barrier if enough threads have arrived: the waiting ones go on.
+// Completes the barrier: the waiting lanes go on.
 void complete(Block &block, Barrier &barrier) {
   if (block.grid->races) block.grid->races->barrier(barrier);
   const std::vector<Barrier::Waiting> waiting = std::move(barrier.waiting);
@@ -89,7 +89,7 @@ template <bool Waits, bool Aligned> void bar(Warp &w, const In *in) {
 void ended(Warp &w) {
   if (!w.live) --w.grid->alive, ++w.grid->progress;
   for (Barrier &barrier : w.block->barriers) {
-    if (w.live && here(barrier, w) == w.live) barrier.arrived += warp_size; // these lanes were all that was missing
+    if (w.live && here(barrier, w) == w.live) barrier.arrived += warp_size; // only the ended lanes were missing
     complete_if_all(*w.block, barrier);
   }
   if (living(*w.block)) return;

@@ -1,5 +1,5 @@
-// Lanes that have gone around a barrier of the whole warp: they have been at a place that comes after the barrier on
-// every path to the end, and ended without the barrier. A lane that has returned early has not been there.
+// Lanes that have gone around an aligned barrier: they have been at a postdominator of the barrier, and ended without
+// it. A lane that has returned early has not been there.
 #include "lanes.hpp"
 
 #include <functional>
@@ -7,10 +7,10 @@
 namespace ptx {
 namespace {
 
-struct Part { // a run of rows without branches into or out of its middle
+struct Part { // a basic block
   size_t begin, end;
-  std::vector<size_t> next;        // parts
-  std::vector<uint8_t> after = {}; // by part: 1 if it is on every path from here to the end, as this one is
+  std::vector<size_t> next;        // successors
+  std::vector<uint8_t> after = {}; // by part: 1 for this one and its postdominators
 };
 
 std::vector<Part> parts_of(const Program &program, const std::vector<std::string> &names) {
@@ -36,7 +36,7 @@ std::vector<Part> parts_of(const Program &program, const std::vector<std::string
   return parts;
 }
 
-// Fills in `after` of each part; a part that no path leaves has all.
+// Fills in `after` of each part; it is all parts where no path leads to the end.
 void find_after(std::vector<Part> &parts, const std::vector<std::string> &names) {
   for (Part &part : parts) part.after.assign(parts.size(), 1);
   for (bool changed = true; changed;) {
@@ -73,7 +73,7 @@ void find_beyond(Program &program, const std::vector<std::string> &names) {
   for (const Part &part : parts)
     for (size_t i = part.begin; i < part.end; ++i) {
       if (!aligned(names[i])) continue;
-      const Part *last = nullptr; // it has the fewest parts after it
+      const Part *last = nullptr; // the postdominator with the fewest of its own
       const auto parts_after = [](const Part &one) { return std::ranges::count(one.after, 1); };
       for (const Part &other : parts)
         if (&other != &part && part.after[size_t(&other - parts.data())] && names[other.begin] != "exit" &&

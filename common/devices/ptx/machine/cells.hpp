@@ -8,7 +8,7 @@ namespace ptx {
 
 // One access: a write of a thread, or a read by some lanes of a warp at one time.
 struct Epoch {
-  uint32_t who = 0;   // first thread of the warp, or the component of an mbarrier
+  uint32_t who = 0;   // first thread of the warp, or the clock component of an mbarrier
   uint32_t lanes = 0; // none: no access
   uint32_t time = 0;
   // in_step: volatile and shared; empties: stores Launch::empty
@@ -23,7 +23,7 @@ struct Epoch {
 };
 
 struct Cell {
-  Epoch write, read;                        // read: the only one since
+  Epoch write, read;                        // the last write, and the only read since
   std::unique_ptr<std::vector<Epoch>> many; // reads in place of `read`, by warp
   struct Rare {
     std::vector<Epoch> earlier;    // strong writes, one per thread, not seen by the later strong writes
@@ -39,7 +39,7 @@ struct Cell {
   }
   std::span<Epoch> reads() { return many ? std::span(*many) : std::span(&read, 1); } // some may be empty
   void forget_reads() { many.reset(), read = {}; }
-  Cell *halves() { // this word's from now on
+  Cell *halves() { // splits the word for good
     if (!more().parts) {
       rare->parts = std::make_unique<Cell[]>(2);
       for (Cell *half : {&rare->parts[0], &rare->parts[1]}) {
@@ -66,7 +66,7 @@ struct Shadow {
     return pages[page][number % page_cells];
   }
 
-  // does(cell, its address) for each cell of these bytes, until it is false.
+  // Calls does(cell, its address) for each cell of these bytes, until it returns false.
   template <class F> bool each(uintptr_t at, uint32_t bytes, F does) {
     const uintptr_t first = at / word * word;
     for (uintptr_t here = first; here < at + bytes; here += word)

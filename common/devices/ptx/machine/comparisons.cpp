@@ -4,10 +4,10 @@
 namespace ptx {
 namespace {
 
-// setp: the flags are the relations that make it true.
+// Flags of setp: the relations that make it true.
 enum Relation : uint32_t { less = 1, equal = 2, greater = 4, unordered = 8 };
 
-template <class T, bool Flush> struct Compare { // in floating point subnormal numbers may be zeros
+template <class T, bool Flush> struct Compare { // Flush: subnormal numbers are zeros
   template <bool M> static void lanes(Warp &w, const In *in) {
     const T *a = w.reg<T>(in->a), *b = w.reg<T>(in->b);
     alignas(64) int32_t below[warp_size], same[warp_size], above[warp_size];

@@ -19,7 +19,7 @@ uint16_t to_half(double x, bool to_zero) {
   if (x >= 65536) return uint16_t(sign | (to_zero && !std::isinf(x) ? 0x7bff : 0x7c00));
   int exponent = 0;
   std::frexp(x, &exponent);
-  const int step = std::max(exponent, -13) - 11; // 2^step is worth a bit of the fraction; a carry goes to the exponent
+  const int step = std::max(exponent, -13) - 11; // 2^step is one unit of the fraction; a carry goes to the exponent
   const double scaled = std::ldexp(x, -step), whole = to_zero ? std::trunc(scaled) : std::nearbyint(scaled);
   return uint16_t(sign | ((step + 24) * 1024 + int(whole)));
 }

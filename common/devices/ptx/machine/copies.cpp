@@ -79,7 +79,7 @@ template <bool NoInc> void arrive_copied(Warp &w, const In *in) {
   GO_ON;
 }
 
-// The source of a lane's bulk copy or prefetch, [b], after the checks; null after a fault.
+// The checked source [b] of a lane's bulk copy or prefetch; null after a fault.
 const uint8_t *bulk_source(Warp &w, const In *in, int lane, uint64_t to, const std::string &what) {
   const uint32_t *more = &w.program->more[in->more], bytes = w.reg<uint32_t>(more[0])[lane];
   const uint64_t from = w.reg<uint64_t>(in->b)[lane] + uint64_t(int32_t(more[2]));
@@ -108,8 +108,8 @@ void copy_bulk(Warp &w, const In *in) {
     if (!found) return fault(w, in, "a bulk copy for what is no mbarrier", 1u << lane);
     uint8_t *target = nullptr;
     const uint64_t end = to + bytes;
-    const bool near = to < block.guard_end && end > block.guard_begin;              // an mbarrier may lie in it
-    for (uint64_t at = to; at < end; at += near || bytes == 16 ? 16 : bytes - 16) { // all of it, or both ends
+    const bool near = to < block.guard_end && end > block.guard_begin;              // it may cover an mbarrier
+    for (uint64_t at = to; at < end; at += near || bytes == 16 ? 16 : bytes - 16) { // check all of it, or both ends
       uint8_t *t = place(w, in, f.space(), lane, at, 16, writes);
       if (!t) return;
       if (!target) target = t;

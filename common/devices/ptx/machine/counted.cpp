@@ -1,4 +1,4 @@
-// Counts of executed instructions: a function before each instruction's own adds the active lanes.
+// Counts of executed instructions: a function in front of each instruction's own adds the active lanes.
 #include "places.hpp"
 
 namespace ptx {

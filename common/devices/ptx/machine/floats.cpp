@@ -6,7 +6,7 @@ namespace {
 
 template <class T> inline T saturated(T x) { return x > 0 ? (x < 1 ? x : T(1)) : T(0); } // a NaN is 0
 
-// F, to nearest and without subnormal numbers if it is `Usual`; otherwise by the flags.
+// F; Usual: rounded to nearest, with subnormal numbers flushed; otherwise by the flags.
 constexpr uint32_t flush = 4, saturates = 8; // and a Rounding
 template <bool Usual, class F> struct Arithmetic {
   template <bool M> static void lanes(Warp &w, const In *in) {
@@ -50,7 +50,7 @@ template <bool Most, bool Keeps> void extremes(Ops &ops, const std::string &op, 
   if constexpr (!Keeps) put<Arithmetic<false, decltype(wide)>>(Rare{ops}, op + ".f64");
 }
 
-template <class F> struct Approximated { // one by one: functions of the library
+template <class F> struct Approximated { // lane by lane: F calls the C library
   template <bool M> static void lanes(Warp &w, const In *in) {
     const Mode mode(false);
     const float *a = w.reg<float>(in->a);
@@ -63,7 +63,7 @@ template <class F> struct Approximated { // one by one: functions of the library
 };
 template <class F> void approximated(Ops &ops, const std::string &name, F) { put<Approximated<F>>(Rare{ops}, name); }
 
-// The upper words of a reciprocal, of the upper words of `x`; the lower ones are 0. Subnormal numbers are zeros.
+// Reciprocal of the upper word of `x`, cut to its upper word; lower words are 0. Subnormal numbers are zeros.
 inline double gross_reciprocal(double x) {
   const auto upper = [](double y) {
     constexpr uint64_t sign = uint64_t(1) << 63, exponent = uint64_t(0x7ff) << 52;

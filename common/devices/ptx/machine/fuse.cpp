@@ -1,5 +1,5 @@
-// Fused rows: sequences executed as one for a whole warp; intermediate values stay in registers of the CPU. All rows
-// remain, for groups of some lanes.
+// Fused rows: frequent sequences executed as one for a whole warp, with intermediate values in registers of the CPU.
+// The single rows remain, for diverged lanes.
 #include "loads.hpp"
 
 namespace ptx {
@@ -7,7 +7,7 @@ namespace {
 
 using Words = uint32_t __attribute__((vector_size(32)));
 
-// The sum of eight lanes and the products of a word of two bf16 with two factors, one after another.
+// The sum plus the products of a word of two bf16 with two factors, one after the other, for eight lanes.
 inline Eight with_products(Words pair, Eight low, Eight high, Eight sum) {
   return fused(bits<Eight>(pair & 0xffff0000u), high, fused(bits<Eight>(pair << 16), low, sum));
 }
@@ -37,8 +37,8 @@ void dot(Warp &w, const In *in) {
   return in->run[0](w, in);
 }
 
-// Columns of a matrix of eight rows and N columns, which is in memory row by row: the even columns are those of the
-// even elements, and so on. Column k goes to to[k * apart].
+// Columns of a row-major matrix of eight rows and N columns, column k to to[k * apart]: even elements make the even
+// columns, odd elements the odd ones, recursively.
 template <int N> inline void columns(const Words *from, Words *to, int apart = 1) {
   if constexpr (N == 1) {
     to[0] = from[0];
@@ -60,8 +60,8 @@ template <int N> inline void read_columns(const uint8_t *from, Words *to) {
   columns<N>(rows, to);
 }
 
-// A load of N words of two bf16, N / 2 loads of the factors, and their dot product, if the words of all lanes are in a
-// row in memory, and so are the factors; otherwise each row is executed by itself.
+// A load of N words of two bf16, N / 2 loads of the factors, and their dot product, if the words of all lanes are
+// contiguous in memory, and so are the factors; otherwise each row is executed by itself.
 template <int N> void loaded_dot(Warp &w, const In *in) {
   const In *factors = in + 1, *dot = factors + N / 2;
   const Lanes words_at = all_places(w, in, 4 * N, reads), factors_at = all_places(w, factors, 8 * N, reads);
@@ -96,7 +96,7 @@ void indexed(Warp &w, const In *in) {
   return in->run[0](w, in);
 }
 
-// Two rows, d = a + shfl.bfly(a), of all lanes as one segment. b is the same in each: no lane is out of range.
+// Two rows, d = a + shfl.bfly(a), all lanes in one segment, with the same b: no lane is out of range.
 void shuffled_sum(Warp &w, const In *in) {
   if (w.mask != all_lanes) return in->inside(w, in);
   const int by = *w.reg<int>(in->b) & 31;
@@ -141,7 +141,7 @@ private:
   bool passes(uint32_t at) const { return named_.at(at) == 2; }
   bool unread(uint32_t at) const { return named_.at(at) == 1; }
 
-  // A whole warp executes row i by this function, with operands of its own in Program::more, where row i has none.
+  // Makes a whole warp execute row i by `function`, with its operands in Program::more, where row i has none.
   void set(size_t i, Fn function, const std::vector<uint32_t> &more) {
     program_.code[i].run[0] = function;
     program_.code[i].more = uint32_t(program_.more.size());

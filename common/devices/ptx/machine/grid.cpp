@@ -1,9 +1,9 @@
 // The scheduler: turns of warps, sleeping groups, and detection of deadlocks.
 //
 // The next warp is drawn by seed among all that can run, those of one block seldom. A warp runs until all its groups
-// wait, its turn is over at a jump back, or another one overtakes it behind an atomic or a strong store. A group that
-// polls an unchanged word a second time sleeps until something is written to a line that it has polled. When no warp
-// can run and no copy is in flight, all sleepers poll once more; after `patience` of that without a write the launch is
+// wait, its turn ends at a jump, or another one overtakes it after an atomic or a strong store. A group that polls an
+// unchanged word a second time sleeps until something is written to a line that it has polled. When no warp can run and
+// no copy is in flight, all sleepers poll once more; after `patience` such rounds without a write the launch is
 // deadlocked.
 #include "lanes.hpp"
 #include "races.hpp"
@@ -66,7 +66,7 @@ Grid::Grid(const Program &p, const Launch &l) : program(p), launch(l), random{l.
     Block &block = *blocks.emplace_back(std::make_unique<Block>());
     block.index = b, block.threads = threads, block.grid = this;
     block.memory.resize(p.shared_bytes + l.dynamic_shared);
-    // NaN, of which half are odd as numbers: a counter that nobody has set differs between threads.
+    // NaNs, half of them odd as integers, so that a counter that nobody has set differs between threads.
     for (size_t i = 0; i < block.memory.size(); ++i)
       block.memory[i] = i % 2 ? 0xff : uint8_t(0x81 + (7 * (i / 2) + b) % 61);
     block.warps.resize(warps);
@@ -210,9 +210,9 @@ void Grid::end(Status why, const std::string &report) {
 void Grid::all_turns() {
   using Clock = std::chrono::steady_clock;
   const auto latest = Clock::now() + std::chrono::duration<double>(launch.timeout);
-  const uint32_t slow = below(uint32_t(2 * blocks.size())); // a block whose turns are rare; by half of the seeds none
+  const uint32_t slow = below(uint32_t(2 * blocks.size())); // block whose turns are rare; for half of the seeds none
   uint64_t seen = 0, next_check = 0;
-  uint64_t last = UINT64_MAX; // turn, after a race: what it has spoiled may never end
+  uint64_t last = UINT64_MAX; // last turn after a race, whose wrong values may keep the launch from ending
   int idle = 0;
   while (alive && status == finished) {
     if (queue.empty()) {

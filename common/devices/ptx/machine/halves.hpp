@@ -13,7 +13,7 @@ struct Half {
 };
 struct Brain {
   static double number(uint16_t word) { return bits<float>(uint32_t(word) << 16); }
-  static uint16_t word(double value) { // rounded from the exact value: to odd, then to the nearest
+  static uint16_t word(double value) { // to fp32 rounded to odd, then to nearest: as one rounding
     const float x = float(value);
     uint32_t u = bits<uint32_t>(x);
     if (double(x) == value || !std::isfinite(x)) return rounded(x);
@@ -26,7 +26,7 @@ struct Brain {
   }
 };
 
-// Result of an operation on each of the N halves of a word, computed from exact values and rounded once. In a mode that
+// Result of an operation on each half of a word, computed from exact values and rounded once. Called in a mode that
 // keeps subnormal numbers.
 template <class H, class U, class F> U by_halves(F does, U a, U b, U c) {
   const auto half = [](U word, unsigned at) { return H::number(uint16_t(word >> at)); };
@@ -36,7 +36,7 @@ template <class H, class U, class F> U by_halves(F does, U a, U b, U c) {
   return d;
 }
 
-// a b + c, rounded to odd, so that a later rounding to fewer bits is that of the exact value.
+// a b + c, rounded to odd, so that rounding it to fewer bits gives the result of a single rounding.
 inline double fused_to_odd(double a, double b, double c) {
   const double x = std::fma(a, b, c), product = a * b; // a product of halves is exact
   const double rest = std::fabs(product) >= std::fabs(c) ? product - x + c : c - x + product;

@@ -11,7 +11,7 @@ template <class T> using Wide =
                        std::conditional_t<sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>,
                                           std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>>>;
 
-// a / b or a % b. By zero PTX leaves the result open: a fault.
+// a / b or a % b. Division by zero, whose result PTX leaves open, is a fault.
 template <class T, bool Rest> void divide(Warp &w, const In *in) {
   for (const int lane : Each{w.mask}) {
     const T a = w.reg<T>(in->a)[lane], b = w.reg<T>(in->b)[lane];
@@ -82,7 +82,7 @@ template <class U> void bit_fields(Rare rare, const std::string &t) {
   });
 }
 
-// bfi a into b from bit c on; number of bits: imm, or the register in `more`.
+// bfi: a into b from bit c on; more: the register with the number of bits.
 template <class U> struct Insert {
   template <bool M> static void lanes(Warp &w, const In *in) {
     const U *a = w.reg<U>(in->a), *b = w.reg<U>(in->b);

@@ -1,4 +1,4 @@
-// Loops over the lanes of a warp, vectorized by the compiler, and modes of floating point.
+// Loops over the lanes of a warp, vectorized by the compiler, and floating-point modes.
 #pragma once
 #include "machine.hpp"
 
@@ -12,7 +12,7 @@
 // Two registers are the same memory or disjoint, so lanes may be computed at once.
 #define LANES _Pragma("GCC ivdep") for (int i = 0; i < ptx::warp_size; ++i)
 #define NEXT return in[1].run[M](w, in + 1)
-// As NEXT, for a rare operation, which is compiled once for all live lanes and for some of them.
+// As NEXT, for rare operations, whose single function serves whole and diverged warps.
 #define GO_ON return in[1].run[w.mask != w.live](w, in + 1)
 
 namespace ptx {
@@ -102,8 +102,8 @@ template <bool M> inline void set_predicate(Warp &w, uint32_t at, uint32_t bits)
   p = M ? (bits & w.mask) | (p & ~w.mask) : bits;
 }
 
-// The result of a setp, which may be combined with a predicate. imm: 0 alone, 1 and, 2 or, 3 xor, and 4 if the
-// complement also has a place; more: that place, then the predicate.
+// Stores the result of a setp, combined with a predicate by imm: 0 alone, 1 and, 2 or, 3 xor, plus 4 to store the
+// complement, too. more: place of the complement, then the predicate.
 template <bool M> inline void set_combined(Warp &w, const In *in, uint32_t found) {
   if (in->imm == 0) return set_predicate<M>(w, in->d, found);
   const uint32_t *more = &w.program->more[in->more], other = *w.reg<uint32_t>(more[1]);
@@ -151,7 +151,7 @@ inline float flushed(float x) {
   return (u & 0x7f800000u) == 0 ? bits<float>(u & 0x80000000u) : x;
 }
 
-// d = f(a, b, c) for each lane, or of the first operands. Registers have the types of another lambda, mostly f.
+// d = f(a, b, c), or f of the first operands, for each lane. Registers have the types in G's signature, mostly f's own.
 template <bool M, class F, class G, class D, class... A>
 inline void each_of(Warp &w, const In *in, F f, D (G::*)(A...) const) {
   const uint32_t at[] = {in->a, in->b, in->c}, *next = at;

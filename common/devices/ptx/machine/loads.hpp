@@ -1,10 +1,10 @@
-// Loads, of all lanes at once where their places are in a row.
+// Loads, for all lanes at once where their places are contiguous.
 #pragma once
 #include "places.hpp"
 
 namespace ptx {
 
-// A poll of words written by others: a group that polls again without a change sleeps until a change.
+// Notes a strong load as a poll. False if the group has polled there without a change since: it sleeps until one.
 inline bool looked(Warp &w, const In *in, uint8_t *const *at, uint32_t bytes) {
   const int first = std::countr_zero(w.mask);
   if (w.grid->would_sleep(w, first, at[first])) return uncount(w, in), w.grid->sleep(w, in), false;

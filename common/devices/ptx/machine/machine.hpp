@@ -40,9 +40,9 @@ enum Status { finished, deadlocked, timed_out, trapped, faulted, raced };
 // One decoded instruction; offsets are in bytes of a warp's file.
 struct alignas(64) In {
   Fn run[2];             // all live lanes; some
-  Fn inside;             // some; at a label run[1] first looks for lanes to join
+  Fn inside;             // some; run[1] differs at a label, where it first looks for lanes to join
   uint32_t d, a, b, c;   // registers; 0 for an absent operand
-  int64_t imm;           // offset of an address, target of a branch, or a number by opcode
+  int64_t imm;           // offset of an address, target of a branch, or as the operation says
   uint32_t flags;        // bits of `Flags`, or the operation's own (`Op`)
   uint32_t more;         // index of further operands in Program::more
   mutable uint64_t last; // last address read
@@ -89,7 +89,7 @@ struct Counted { // an instruction's own functions, called after counting
   Moves moves;
 };
 
-// Places that come after a barrier of whole warps on every path: the last one of each barrier, and all in order.
+// The last postdominator of each aligned barrier, and all of these in order.
 struct Beyond {
   std::unordered_map<const In *, const In *> of;
   std::vector<const In *> places;
@@ -111,10 +111,10 @@ struct Launch {
   uint32_t buffer_count, dynamic_shared;
   uint64_t seed;
   double timeout;
-  uint32_t patience;      // polls of all that sleep, without a write in between, after which they are deadlocked
+  uint32_t patience;      // rounds of polls by all sleepers without a write, after which they are deadlocked
   uint32_t strict, races; // strict: by-seed preemption, poisoned registers
-  uint64_t empty;         // a store of this word makes it empty: no access may be unordered with it; 2^32 for none
-  uint64_t workspace;     // address of the grid's, see program.py
+  uint64_t empty;         // value whose store makes a word empty, ordered with every access; 2^32 for none
+  uint64_t workspace;     // address for grid.sync(), see program.py
   uint64_t *executed;     // lanes, or bytes of copies, by instruction and buffer, see counted.cpp; null: not counted
   char *report;
   uint64_t report_size;
@@ -155,7 +155,7 @@ struct Warp {
   uint32_t committed[warp_size];
   std::deque<Copy> copies;
   uint64_t copied;              // copies so far
-  std::vector<uint32_t> beyond; // lanes apart from others that have been at Beyond::places, or none
+  std::vector<uint32_t> beyond; // diverged lanes that have been at each of Beyond::places, or none
   template <class T> T *reg(uint32_t at) const { return reinterpret_cast<T *>(file + at); }
   uint32_t thread(int lane) const { return index * warp_size + uint32_t(lane); } // in the block
 };
@@ -177,14 +177,14 @@ struct Mbarrier {
   int64_t bytes;         // still to come
   uint32_t index;        // in the block
   uint32_t promised = 0; // arrivals pending on copies in flight
-  // The last copy that a phase carries, phases up to that one, and phases over that some thread has seen to be over.
+  // The last copy counted here, the number of phases up to its own, and of those that a thread has seen complete.
   const In *copy = nullptr;
   Warp *copier = nullptr;
   uint32_t lane = 0, carried = 0, seen_over = 0;
   void carries(Warp &w, const In *in, int by) { copier = &w, copy = in, lane = 1u << by, carried = phase + 1; }
 };
 
-struct Bulk { // a bulk copy, or the arrival of lanes when the copies before number `before` of their warp have landed
+struct Bulk { // a bulk copy; or, with `lanes`, their arrival once the warp's copies below number `before` have landed
   uint8_t *to;
   const uint8_t *from;
   uint32_t bytes, barrier;
@@ -234,7 +234,7 @@ struct Grid {
   }
   void ready(Warp &w);
   void look(Warp &w, int lane, const void *at, size_t bytes);
-  bool would_sleep(Warp &w, int lane, const void *at); // the lane polls there again without a change
+  bool would_sleep(Warp &w, int lane, const void *at); // true if the lane polls there again without a change
   void sleep(Warp &w, const In *in);                   // until a change, then the group polls again
   std::string place(const Warp &w, const In *in, uint32_t mask) const;
   uint32_t below(uint32_t n) { return uint32_t(random() % n); }
@@ -257,7 +257,7 @@ private:
   void step(Warp &w);
   bool land_due(bool any);
   void all_turns();
-  void end(Status why, const std::string &report); // if it has not ended
+  void end(Status why, const std::string &report); // the first call counts
   std::string who_waits() const;
 
   std::string report_;
@@ -275,7 +275,7 @@ bool gathered(Warp &w, const In *in, uint32_t members); // true if these lanes a
 void land(Warp &w, uint32_t mask, uint32_t newest);     // all but the newest cp.async groups
 void land(Block &block, size_t bulk);
 void ended(Warp &w);                       // lanes have ended: barriers may be complete without them
-bool waited_for_copies(const Mbarrier &b); // else a fault, at the block's end
+bool waited_for_copies(const Mbarrier &b); // false after a fault
 
 struct Op {
   Fn plain, masked;
@@ -283,12 +283,12 @@ struct Op {
 };
 using Ops = std::map<std::string, Op>;
 void fuse(Program &program, const Ops &ops);                             // fuses sequences of rows
-void count_all(Program &program, const std::vector<std::string> &names); // names: of the operations of its rows
+void count_all(Program &program, const std::vector<std::string> &names); // names: operation of each row
 void uncount(const Warp &w, const In *in); // takes back the count of a row that will run again
 void at_label(Warp &w, const In *in);
 void find_beyond(Program &program, const std::vector<std::string> &names); // before rows are fused
-void begin_apart(Warp &w, const In *in);                                   // a part of the warp begins at this row
-bool gone_around(const Warp &w, const In *in); // ended lanes have been beyond this barrier without it
+void begin_apart(Warp &w, const In *in);                                   // called when diverged lanes begin here
+bool gone_around(const Warp &w, const In *in); // true if ended lanes have gone around this barrier
 bool meets_anywhere(const In *in);
 
 } // namespace ptx

@@ -122,7 +122,7 @@ template <int N> void matrices(Ops &ops, const std::string &number) {
   put(ops, "stmatrix" + number + ".trans", move_matrix<N, true, true>);
 }
 
-// Any other product, one number at a time. Numbers are exact, and each sum is rounded once.
+// Any other product, one number at a time in double; each result is rounded once.
 enum Element : uint32_t { f16s, bf16s, tf32s, f32s, s8s, u8s, s32s }; // in the order of fragments.py
 constexpr int in_word[] = {2, 2, 1, 1, 4, 4, 1};
 
@@ -141,7 +141,7 @@ uint32_t word_as(Element kind, double x, bool saturates) { // for an accumulator
 }
 
 enum Role { left, right, sum };
-struct Fragment { // a matrix in registers of a warp; opaque: in an order of our own, as wmma leaves it open
+struct Fragment { // a matrix in registers of a warp; opaque: in our own order, which wmma leaves open
   Role part;
   bool opaque;
   Element kind;
@@ -149,7 +149,7 @@ struct Fragment { // a matrix in registers of a warp; opaque: in an order of our
   const uint32_t *registers;
   int count;
 
-  // Number of an element, from the first row on, by register, part of it, and lane.
+  // Row-major index of the element in part n of register j of a lane.
   int element(int j, int n, int lane) const {
     const int each = in_word[kind], g = lane / 4, q = lane % 4;
     if (opaque) return ((lane * count + j) * each + n) % (rows * columns); // some have several copies
@@ -200,8 +200,8 @@ void multiply_any(Warp &w, const In *in) {
   GO_ON;
 }
 
-// wmma.load and wmma.store: [a], b: elements from a row or column to the next, or 0. more: kind, rows, columns, 1 if
-// columns follow one another in memory, number of registers, registers.
+// wmma.load and wmma.store: [a], b: stride in elements, or 0. more: kind, rows, columns, 1 if column-major, number of
+// registers, registers.
 template <bool Stores> void move_fragment(Warp &w, const In *in) {
   if (!whole_warp(w, in)) return;
   const Flags f{in->flags};

@@ -1,4 +1,4 @@
-// Barriers in shared memory: mbarrier.
+// mbarrier: barriers in shared memory.
 #include "places.hpp"
 
 namespace ptx {
@@ -19,7 +19,7 @@ Found barrier_of(Warp &w, const In *in, int lane) {
   return {uint32_t(address), found};
 }
 
-// Updates the phase's pending arrivals and bytes; the phase completes when none are left.
+// Updates the phase's pending arrivals and bytes, and completes it when none are left. False after a fault.
 bool changed(Warp &w, const In *in, int lane, Found f, uint32_t arrivals, int64_t bytes) {
   Mbarrier &b = *f.barrier;
   if (arrivals > b.pending) return fault(w, in, "more arrivals than the mbarrier's phase takes", 1u << lane), false;

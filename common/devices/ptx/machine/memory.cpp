@@ -1,11 +1,11 @@
-// Loads, stores, and atomics: of those one lane after another, in an order by seed.
+// Loads, stores, and atomics; the latter lane by lane, in a seeded order.
 #include "halves.hpp"
 #include "loads.hpp"
 
 namespace ptx {
 namespace {
 
-// True if another warp takes its turn here, after an access that others may wait for; the group goes on behind `in`.
+// True if another warp takes its turn after this access, which others may wait for; the group goes on after `in`.
 bool overtaken(Warp &w, const In *in) {
   if (!w.grid->launch.strict || w.grid->below(4)) return false;
   park(w, in + 1, Wait::ready);
@@ -68,7 +68,7 @@ template <class E, class R> void vectors(Ops &ops, const std::string &name) {
   }
 }
 
-// Place of a lane's word, after the race detector's check; null after a fault.
+// Place of a lane's word, after all checks; null after a fault.
 uint8_t *word_of(Warp &w, const In *in, int lane, uint32_t bytes) {
   uint8_t *at = place(w, in, lane, bytes, reads | writes);
   return at && w.grid->races && !w.grid->races->atomic(w, in, lane, at, bytes) ? nullptr : at;

@@ -1,4 +1,4 @@
-// The race detector's vector clocks: the synchronization that hands them on, and asynchronous copies.
+// The race detector's vector clocks: synchronization, which hands them on, and asynchronous copies.
 #include "races.hpp"
 
 #include "lanes.hpp"
@@ -40,7 +40,7 @@ Known Races::handed_on(uint32_t t) {
   return {made, by_[t].seen.async};
 }
 
-// Join of the lanes' vectors, with their own times, and `before`; their times advance.
+// Join of the vectors of these lanes and of `before`, with the lanes' own times, which advance.
 Known Races::together(std::span<const Barrier::Waiting> who, const Known &before) {
   std::vector<Seen> different = {before.generic}; // most know the same
   Seen async = before.async;
@@ -133,7 +133,7 @@ void Races::init_fence(Warp &w) {
     for (const int lane : Each{w.mask}) phase.fenced |= phase.initializer == id(w, lane);
 }
 
-// The phase for what a lane does with an mbarrier; null after a fault, where nothing orders that after its begin.
+// The mbarrier's phase; null after a fault: nothing orders what the lane does after the mbarrier.init.
 Races::Phase *Races::phase_for(Warp &w, const In *in, int lane, const Mbarrier &b, const char *what) {
   Phase &phase = phases_[w.block->index][b.index];
   const uint32_t t = id(w, lane);
@@ -188,7 +188,7 @@ Races::Access Races::of_phase(Warp &w, const In *in, int lane, const Mbarrier &b
   return a;
 }
 
-// From here on the copies belong to the phase, like a bulk copy. The arrival orders nothing else of the lane.
+// From here on the lane's copies belong to the phase, as bulk copies do. The arrival orders nothing else of the lane.
 bool Races::handed_over(Warp &w, const In *in, int lane, const Mbarrier &b) {
   if (!phase_for(w, in, lane, b, "arrival")) return false;
   for (const Copy &copy : w.copies) {

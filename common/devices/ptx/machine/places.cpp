@@ -73,7 +73,7 @@ bool places(Warp &w, const In *in, uint32_t bytes, uint32_t does, uint8_t **at) 
 
 namespace {
 
-constexpr uint32_t longest_step = 1 << 16; // bytes from lane to lane: 31 steps are far from wrapping around 64 bits
+constexpr uint32_t longest_step = 1 << 16; // bytes from lane to lane, so that 31 steps do not wrap around
 
 // True if each lane's address is `step` bytes after the previous lane's.
 template <class A> inline bool in_steps(const A *a, A step) {

@@ -5,7 +5,7 @@
 
 namespace ptx {
 
-// Kind of an access; also bits for the race detector.
+// Kind of an access.
 enum Does : uint32_t { reads = 1, writes = 2, by_copy = 4 };
 
 // "ld.global at 0x7f..: 4 bytes after the end of `cache`": names the nearest buffer.
@@ -53,14 +53,14 @@ inline uint8_t *place(Warp &w, const In *in, int lane, uint32_t bytes, uint32_t 
 // The same for all lanes of the group. False after a fault.
 bool places(Warp &w, const In *in, uint32_t bytes, uint32_t does, uint8_t **at);
 
-// Spacing of the lanes' bytes, if one check covers all of them.
+// Spacing of the lanes' bytes, known if one check covers all of them.
 enum Spacing : uint64_t { unknown, in_a_row, the_same, apart };
 struct Lanes {
   uint64_t added; // to a lane's address, for the place of its bytes
   Spacing spacing;
 };
 
-// One check for all lanes; unknown if each needs its own.
+// Checks all lanes at once; `unknown` if each needs its own check.
 Lanes all_places(Warp &w, const In *in, uint32_t bytes, uint32_t does);
 inline uint8_t *first_place(const Warp &w, const In *in, Lanes at) {
   return reinterpret_cast<uint8_t *>(address_of(w, in->a, Flags{in->flags}.wide(), 0) + at.added);

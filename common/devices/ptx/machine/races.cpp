@@ -1,4 +1,4 @@
-// The race detector's checks: an access against the last write of its words, and the reads since.
+// The race detector's checks of an access against the last write of its words and the reads since.
 #include "races.hpp"
 
 #include "places.hpp"
@@ -43,7 +43,7 @@ Races::Access Races::access(Warp &w, const In *in, uint32_t lanes, uint32_t byte
   return made;
 }
 
-// True if the access is ordered after all of this one.
+// True if access `a` is ordered after `e`, of all its lanes.
 bool Races::knows(const Access &a, const Epoch &e) {
   uint32_t unseen = e.lanes;
   if (e.lanes & (e.lanes - 1) && a.seen && e.who + warp_size <= a.seen->size()) {
@@ -59,8 +59,8 @@ bool Races::knows(const Access &a, const Epoch &e) {
   return unseen == 0;
 }
 
-// Strong for each other: of one size, each within the other's scope, and not of a warp's lanes that count on running in
-// step.
+// True if both are strong, of one size, each within the other's scope, and not volatile accesses of one warp, which
+// would count on running in step.
 bool Races::strong_pair(const Epoch &a, const Epoch &b) const {
   return a.strong && b.strong && a.bytes == b.bytes && !(a.in_step && b.in_step && a.who == b.who) &&
          ((a.scope != cta && b.scope != cta) || block_of(a.who) == block_of(b.who));
@@ -100,14 +100,14 @@ void Races::by_letter(const Access &a, const char *what) {
 
 bool Races::add_reader(const Access &a, Cell &c) const {
   const Epoch &me = a.me;
-  const auto merged = [&](Epoch &r) { // a later read by the same lanes is in place of an earlier one
+  const auto merged = [&](Epoch &r) { // a later read by the same lanes replaces an earlier one
     if (r.who != me.who || r.strong != me.strong) return false;
     if (r.time == me.time && r.pc == me.pc && r.scope == me.scope && r.bytes == me.bytes)
       return r.lanes |= me.lanes, true;
     r.lanes &= ~me.lanes;
     return r.lanes == 0 && (r = me, true);
   };
-  const auto over = [&](const Epoch &r) { // who is ordered after this read is after that one
+  const auto over = [&](const Epoch &r) { // an access ordered after this read is also after r
     return !r.any() || (r.strong == me.strong && me.who < count_ && knows(a, r));
   };
   if (!c.many) {
@@ -128,7 +128,7 @@ bool Races::add_reader(const Access &a, Cell &c) const {
   return true;
 }
 
-// The earlier strong writes, and the write that made the word empty: whoever stores or looks there must be after that.
+// Checks against the earlier strong writes, and the write that made the word empty, which every access must follow.
 template <class Harmless>
 bool Races::check_earlier(const Access &a, const Cell &c, uintptr_t at, const char *what, Harmless harmless) {
   if (c.rare && c.rare->emptied.any() && !knows(a, c.rare->emptied))
@@ -155,8 +155,8 @@ bool Races::check_read(const Access &a, Cell &c, uintptr_t at, bool no_coherence
   return report(a, c.write, "nothing orders this read of", "has written", at);
 }
 
-// True if the value is in memory already, or another lane stores it there at once. Within a block that is no race:
-// compilers let several threads store one result.
+// True if the value is in memory already, or another lane stores it there in the same instruction. Within a block that
+// is no race: compilers let several threads store one result.
 bool Races::Stored::same() const {
   const uint64_t value = values[lane * count + k];
   if (std::memcmp(to[lane] + uint32_t(k) * bytes, &value, bytes) == 0) return true;
@@ -206,7 +206,7 @@ bool Races::check_write(const Access &a, Cell &c, uintptr_t at, const Stored *st
   return true;
 }
 
-// Those of these lanes at this lane's time that have seen what it has.
+// The lanes `among` these that have the same time and vector as this one.
 uint32_t Races::lanes_like(const Warp &w, int lane, uint32_t among) const {
   const Thread &me = by_[id(w, lane)];
   uint32_t found = 0;

@@ -46,7 +46,7 @@ public:
   bool handed_over(Warp &w, const In *in, int lane, const Mbarrier &b); // the lane's copies in flight
   bool bulk_begins(Warp &w, const In *in, int lane, uint8_t *to, const uint8_t *from, uint32_t bytes,
                    const Mbarrier &b);
-  // Lines of the races found, and then of what is only against the letter of PTX's guide.
+  // Lines of the races found; lines of what is only against the letter of PTX's guide.
   const std::string &found() const { return found_; }
   const std::string &letters() const { return letters_; }
 
@@ -64,7 +64,7 @@ private:
     bool fenced = false;
     Known pending, over;
   };
-  struct Access { // by lanes that have seen the same; lane: the first; one: the thread, if it is only one
+  struct Access { // by lanes with one vector; lane: the first of them; one: the thread, if there is only one
     Warp &w;
     const In *in;
     int lane;
@@ -73,7 +73,7 @@ private:
     uint32_t one;
   };
 
-  struct Stored { // element k of a lane's vector
+  struct Stored { // element k of the vector that a lane stores
     uint32_t mask;
     int lane, k, count;
     uint32_t bytes;
@@ -87,7 +87,7 @@ private:
   uint32_t block_of(uint32_t who) const { return who < count_ ? who / threads_ : UINT32_MAX; }
   Access access(Warp &w, const In *in, uint32_t lanes, uint32_t bytes, bool strong) const;
   Shadow *shadow(const Warp &w, const void *at);
-  // does(cell, its address) for each word that has a shadow, until it is false.
+  // Calls does(cell, its address) for each word that has a shadow, until it returns false.
   template <class F> bool cells(const Warp &w, const void *at, uint32_t bytes, F does) {
     Shadow *s = shadow(w, at);
     return !s || s->each(reinterpret_cast<uintptr_t>(at), bytes, does);
@@ -111,12 +111,12 @@ private:
   bool check_earlier(const Access &a, const Cell &c, uintptr_t at, const char *what, Harmless harmless);
   Phase *phase_for(Warp &w, const In *in, int lane, const Mbarrier &b, const char *what);
   Access of_phase(Warp &w, const In *in, int lane, const Mbarrier &b) const;
-  bool add_reader(const Access &a, Cell &c) const; // true
+  bool add_reader(const Access &a, Cell &c) const; // always true
   bool report(const Access &a, const Epoch &other, const char *what, const char *did, uintptr_t at);
   void by_letter(const Access &a, const char *what);
   std::string name(uintptr_t at) const;
 
-  static constexpr size_t most_pairs = 64; // pairs of instructions; the launch stops there
+  static constexpr size_t most_pairs = 64; // pairs of instructions, after which the launch stops
   Grid &grid_;
   uint32_t threads_, count_, components_;
   std::vector<Thread> by_;

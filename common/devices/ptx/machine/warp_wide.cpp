@@ -5,7 +5,7 @@
 namespace ptx {
 namespace {
 
-// True if all member lanes are here. at: the register of each lane's mask, 0 for the whole warp.
+// True if all member lanes are here; otherwise the group waits. at: register of member masks, 0 for the whole warp.
 inline bool together(Warp &w, const In *in, uint32_t at) {
   uint32_t members = 0, common = all_lanes;
   const uint32_t *masks = w.reg<uint32_t>(at);
@@ -53,7 +53,7 @@ template <Way Which> void shuffle(Warp &w, const In *in) {
   GO_ON;
 }
 
-// does(lane, its members that are here) for each lane: the predicate at `at`, if it has a place. False if it waits.
+// Stores does(lane, its members that are here) as each lane's predicate at `at`, unless that is 0. False if it waits.
 template <class F> bool by_members(Warp &w, const In *in, uint32_t at, F does) {
   if (!together(w, in, in->b)) return false;
   uint32_t found = 0;
@@ -147,7 +147,7 @@ void add_warp_wide(Ops &ops) {
   put(ops, "elect", elect), put(ops, "activemask.b32", active), put(ops, "bar.warp", warp_barrier);
 }
 
-bool meets_anywhere(const In *in) { // lanes may meet at two places of one program: only the mask counts
+bool meets_anywhere(const In *in) { // bar.warp: lanes may meet from different places, only the mask counts
   return in->run[0] == warp_barrier;
 }
 
