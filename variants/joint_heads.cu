@@ -1,6 +1,6 @@
 // Idea        q/k norm and RoPE in the blocks that attend, one block per query head; all blocks go on projecting
 // Hypothesis  one grid barrier per layer is saved (28 of 227 at 28 layers); a block makes its query head and the
-//             token's key and value from 1.5 KB, so the blocks of a KV head make the same key and value
+//             token's key and value from 1.5 KB, so blocks that share a KV head repeat its key and value
 // Overrides   heads_apart, qk_norm_rope, after, prepare, query, entry
 // Run         python -m experiments variant=joint_heads
 #include "common/kernel/decode.cuh"

@@ -1,5 +1,5 @@
 // Idea        the loader warp also copies keys and values of earlier positions into the ring; attention reads them
-//             there. At long contexts several blocks attend to a head, and their parts travel by value
+//             there. At long contexts several blocks attend to a head, and exchange softmax partials by value
 // Hypothesis  with plain loads of keys, then values, a thread has one load under way; the ring has both before the
 //             query arrives, and no load waits for the loop over positions. Query heads of a KV head share its copy
 // Overrides   enter, step, load, attention, attention_parts, attend_part

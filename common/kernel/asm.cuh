@@ -203,7 +203,7 @@ DEVICE void mbarrier_arrive_expect(Mbarrier *barrier, unsigned bytes) {
                "r"(bytes)
                : "memory");
 }
-// Arrives when all copy_async of this thread so far have landed; who waits for the phase may read them.
+// Arrives when all copy_async of this thread so far have landed; a thread that has waited for the phase may read them.
 DEVICE void mbarrier_arrive_copied(Mbarrier *barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }

@@ -7,7 +7,7 @@
 // The two vectors that the cache holds for a position and a KV head.
 enum class Entry { key, value };
 
-// Storing of an entry by a warp in `Unit`s: a number in bf16, else a word of four numbers or with the scale.
+// Stores an entry by one warp in `Unit`s: numbers in bf16, otherwise words of four numbers, and one with the scale.
 template <class Format> struct Entries {
   enum class Unit : unsigned {};
   using Row = ::Row<Format, model::head_dim>;

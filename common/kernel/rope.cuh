@@ -38,7 +38,7 @@ template <class Out> DEVICE void rope_angles(int position, int first, Out out) {
 // i + 3 and their partners; it may wait for them, so gains and angles are loaded before. `cosines` has cos, then sin.
 // `out(i, value)` receives each element in one of the lanes.
 template <class X, class Out> DEVICE void head_norm_rope(X x, const Weight *gains, const float *cosines, Out out) {
-  constexpr int runs = (rope_pairs + 127) / 128; // of four pairs, per lane
+  constexpr int runs = (rope_pairs + 127) / 128; // runs of four pairs per lane
   const auto first = [](int r) { return 4 * lane() + 128 * r; };
   Floats<8> pairs[runs] = {}, angles[runs] = {};
   Packet<8> gain[runs][2] = {};

@@ -18,7 +18,7 @@ constexpr unsigned addends = model::heads; // addends per word
 // equivalent: 2 -> 3: a sum that begins higher up has less room, which addend_limit follows
 constexpr int count_bits = bits_of(addends), sum_at = 2 * count_bits;
 constexpr unsigned count_mask = (1u << count_bits) - 1;
-constexpr float units = 4294967296.0f; // of the sum, in 1.0
+constexpr float units = 4294967296.0f; // units of the sum in 1.0
 // Bound of an addend: all of them together fill half of the sum's range.
 constexpr float addend_limit = float(1ull << (62 - sum_at)) / units / addends;
 

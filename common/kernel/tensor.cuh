@@ -25,7 +25,7 @@ template <int K, int Often, int Together> struct TensorInput {
 
   const int thread = thread_anew();
   float x[mine] = {};
-  // Terms of both halves of lines: of the three terms the one of this lane's row of the product, or none.
+  // The term, one of three or none, that is this lane's row of the product; for both halves of each line.
   Packet<16> term[2 * lines] = {};
 
   DEVICE int lane() const { return thread & 31; }
