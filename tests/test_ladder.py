@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from made_records import MODEL, evidence, lines, timed
+from made_records import MODEL, ORIGIN, evidence, lines, timed
 
 from common import ROOT
 from common.model.shapes import Model
@@ -29,7 +29,7 @@ def generation(engine: str, *us: float, by: str = "stages", gpu: str = "H200", d
     asked = {"task": "rivals", "device": {"name": "cuda", "why": gpu}, "model": MODEL, "row": engine}
     rates = {f"tok/s at {at}": 1e6 / each for at, each in zip((1, 200), us, strict=False)}
     found = {"state": "ran", "validated": by, **rates, "first token ms at 1": 2.0}
-    row = {"id": f"{engine}-{by}", "kind": "row", "time": f"{day}T00:01:00+00:00", "found": found}
+    row = {"id": f"{engine}-{by}", "kind": "row", "time": f"{day}T00:01:00+00:00", "found": found, "provenance": ORIGIN}
     return row | {"asked": asked | {"options": {"tokens": 32}}}
 
 
@@ -94,6 +94,13 @@ def test_a_rival_stands_there_if_its_stages_were_validated_at_that_place():
     assert found["Triton"]["of the ceiling"] == f"{100 * share:.0f} %"
     assert table_of(base, *wrong)["Triton"]["µs at 1"] == OPEN
     assert measured(evidence(base, generation(FAST, 500.0))).rows[f"stream_kv = {FAST}"].us == pytest.approx({1: 500.0})
+
+
+def test_a_rival_that_failed_and_a_machine_without_git_leave_the_rest_of_the_table():
+    base, right = on("H200", 857, 1, "baseline"), generation(RIVAL, 800.0)
+    failed = right | {"id": "failed", "found": None}
+    found = table_of(base | {"provenance": ORIGIN | {"git": None}}, right, failed)
+    assert (found["baseline"]["µs at 1"], found["Triton"]["µs at 1"]) == ("857", "800†")
 
 
 def test_the_table_of_readme_equals_the_records():

@@ -154,7 +154,7 @@ def _of_run(run: Record, above: Sequence[str] | None) -> Timed:
 
 
 def _commit(record: Record) -> str:
-    return str(record.get("provenance", {}).get("git", {}).get("commit") or "")[:7]
+    return str((record["provenance"].get("git") or {}).get("commit") or "")[:7]
 
 
 def _of_generation(row: Record, ceiling: float) -> Timed:
@@ -172,7 +172,7 @@ def _rivals(evidence: Evidence, place: Place) -> dict[str, Record]:
         for row in evidence.records
         if row.get("kind") == "row"
         and row["asked"].get("task") == RIVALS
-        and row["found"].get("validated") == BY
+        and (row["found"] or {}).get("validated") == BY
         and Place(row["asked"]["device"]["why"], row["asked"]["model"]["name"], row["time"][:10]) == place
     }
 
