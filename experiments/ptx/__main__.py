@@ -21,14 +21,14 @@ def words(argv: Sequence[str]) -> list[str]:
 
     Of two words that stand alone the first is `file`, the second `launch`; all -DNAME=VALUE are one mapping `define`.
     """
-    keys, made, macros = ["file", "launch"], list[str](), list[str]()
-    for before, word in zip(["", *argv], argv, strict=False):
-        key, equals, value = word.partition("=")
-        if key.startswith("-D") and key[2:].isidentifier():
-            macros.append(f"{key[2:]}:{quoted(value) if equals else 'null'}")
-        else:
-            alone = not equals and not word.startswith("-") and not before.startswith("-")
-            made.append(f"{keys.pop(0)}={quoted(word)}" if alone and keys else word)
+    defined = [word for word in argv if word.startswith("-D") and word[2:].partition("=")[0].isidentifier()]
+    others = [word for word in argv if word not in defined]
+    keys, made = ["file", "launch"], list[str]()
+    for before, word in zip(["", *others], others, strict=False):
+        alone = "=" not in word and not word.startswith("-") and not before.startswith("-")
+        made.append(f"{keys.pop(0)}={quoted(word)}" if alone and keys else word)
+    pairs = (word[2:].partition("=") for word in defined)
+    macros = [f"{name}:{quoted(value) if equals else 'null'}" for name, equals, value in pairs]
     return [*made, *([f"define={{{','.join(macros)}}}"] if macros else [])]
 
 

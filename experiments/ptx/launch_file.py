@@ -95,9 +95,9 @@ def _with_yaml(section: Section, given: Collection[str]) -> dict[str, Any]:
 
 
 def _combinations(sweep: Mapping[Any, Any]) -> list[dict[Any, Any]] | None:
-    """Each combination of `{block: [64, [32, 4]], define: {TILE: [8, 16]}}`; None for a key without a list."""
+    """Each combination of `{block: [64, [32, 4]], define: {TILE: [8, 16]}}`; None if a key has no list."""
     keys, define = [key for key in sweep if key != "define"], sweep.get("define", {})
-    axes = [*(sweep[key] for key in keys), *(define.values() if isinstance(define, dict) else [define])]
+    axes = [*(sweep[key] for key in keys), *(define.values() if isinstance(define, dict) else [None])]
     if not axes or not all(isinstance(each, list) for each in axes):
         return None
     return [

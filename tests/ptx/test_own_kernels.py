@@ -68,7 +68,7 @@ def test_a_changed_header_is_compiled_anew(command, scaled, include):
         code, _, err = command("k.cu", "k.yaml", "out=made")
         assert (code, err) == (0, "")
         assert np.array_equal(np.load("made/y.npy"), factor * np.arange(64))
-    code, _, err = command("k.cu", "k.yaml", "out=made", "-DTIMES=FACTOR", "-DEMPTY")
+    code, _, err = command("-DTIMES=FACTOR", "k.cu", "-DEMPTY", "k.yaml", "out=made")
     assert (code, err) == (0, "")
     assert np.array_equal(np.load("made/y.npy"), 25 * np.arange(64))
 
@@ -158,6 +158,10 @@ def test_a_sweep_is_a_table_with_a_verdict_for_each_row(command, scaled):
     assert code == 1
     assert "row 1, grid 1, block 2048: block=[2048] is beyond CUDA's limits" in out
     assert sorted(map(str, Path("made").rglob("*.npy"))) == ["made/2/y.npy", "made/4/y.npy"]
+    for names in ("[1,2]", "[TIMES]"):
+        code, _, err = command("k.cu", "k.yaml", f"sweep={{block:[32],define:{names}}}")
+        assert (code, err.count("\n")) == (2, 1)
+        assert "sweep is no mapping of lists" in err
     code, _, err = command("k.cu", "k.yaml", "sweep={define:{TIMES:[oops,none]}}")
     assert (code, err.count("\n")) == (2, 1), "a mistake that all rows share is one"
 
