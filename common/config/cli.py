@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import hydra
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra._internal.utils import get_args_parser
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, flag_override
@@ -22,7 +21,7 @@ from yaml import YAMLError
 from common import ROOT
 from common.cache.folder import place
 from common.config import help
-from common.config.explain import check_choice, explain
+from common.config.explain import check_choice, explain, hydra_in
 from common.config.texts import admit_text
 from common.errors import LabError, Unfinished
 from common.errors.machine import system_errors
@@ -146,15 +145,11 @@ def composed(config_name: str, overrides: Sequence[str], root: Path = ROOT) -> D
 def _composed(config_name: str, arguments: list[str], root: Path) -> tuple[DictConfig, DictConfig]:
     """The configuration, and a copy with Hydra's own part."""
     _register_resolvers(root)
-    before = GlobalHydra.instance().hydra
-    GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(version_base="1.3", config_dir=str(root / "conf")):
+        with hydra_in(root):
             config = compose(config_name, arguments, return_hydra_config=True)
     except ValueError as error:  # Hydra raises it, such as for a null in place of a name
         raise explain(error, config_name, arguments, root) from error
-    finally:
-        GlobalHydra.instance().hydra = before
     own = config.copy()
     with flag_override(config, "struct", False):
         choices = config.pop("hydra").runtime.choices

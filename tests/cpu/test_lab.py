@@ -162,12 +162,12 @@ def test_hydra_is_left_as_it_was(tmp_path):
     """In a notebook or a program that uses Hydra for itself, and after a mistake."""
     (tmp_path / "mine.yaml").write_text("value: 3\n")
     with initialize_config_dir(version_base=None, config_dir=str(tmp_path)):
-        for keys in ({"model": "tiny"}, {"model": "tinny"}):
+        for keys in ({"model": "tiny"}, {"model": "tinny"}, {"modle": "tiny"}):
             before = GlobalHydra.instance().hydra
             try:
                 Lab(device="ptx", **keys)
             except LabError:
-                assert keys == {"model": "tinny"}
+                assert keys != {"model": "tiny"}
             assert GlobalHydra.instance().hydra is before
             assert compose("mine").value == 3
     assert not GlobalHydra.instance().is_initialized()
