@@ -72,7 +72,7 @@ class Store:
         return [dict(record.row) for record in self.read(Record)]
 
     def read(self, kind: type[R]) -> list[R]:
-        """All records of one type in the order they were written; [] if there is no file.
+        """All records of one type, oldest first, also of a file that `cat` has merged; [] if there is no file.
 
         A line that is not a whole row stays in the file, and is named in a note. Raises LabError for a row of another
         schema, or a file that cannot be read.
@@ -92,7 +92,8 @@ class Store:
                 damaged.append(str(number))
         if damaged:
             note_once(f"{self.path}: damaged row on line {', '.join(damaged)}")
-        return [record for record in found.values() if isinstance(record, kind)]
+        oldest_first = sorted(found.values(), key=lambda record: record.time)
+        return [record for record in oldest_first if isinstance(record, kind)]
 
     def _record(self, row: dict[str, Any]) -> Record | None:
         if row["schema"] != SCHEMA:

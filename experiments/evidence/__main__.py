@@ -104,13 +104,13 @@ class Evidence:
 
         A step that makes no row within its limit hangs: it has failed. left: seconds of the budget.
         """
-        before, began = len(self.store.records()), budget.clock()
+        before, began = {row["id"] for row in self.store.records()}, budget.clock()
         limit, ended = plan.limit(step), Ended(INTERRUPTED, "")
         seconds = min(left, limit)
         try:
             ended = self.execute(self._argv(step, seconds), seconds)
         finally:
-            new = self.store.records()[before:]
+            new = [row for row in self.store.records() if row["id"] not in before]
             rows = [row for row in new if row.get("kind") in ROWS and row.get("status") != "INTERRUPTED"]
             hung = ended.code is None and seconds == limit and not rows
             interrupted = any(row.get("status") == "INTERRUPTED" for row in new)
