@@ -1,6 +1,7 @@
 """The lab as a Python object: the same configuration, steps and records as the command line."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from common.config.cli import composed
@@ -63,8 +64,8 @@ class Lab(Setup):
 
     def close(self) -> None:
         """Release weights and device; a later use makes them again."""
-        for part in ("device", "layout", "expected", "counting", "_weights"):
-            self.__dict__.pop(part, None)
+        for name in [name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property)]:
+            delattr(self, name)
 
     def __enter__(self) -> "Lab":
         return self

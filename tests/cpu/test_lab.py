@@ -209,5 +209,7 @@ def table_of(html: str) -> dict[str, str]:
 def test_a_closed_lab_opens_what_it_needs_again(open_lab):
     with open_lab() as lab:
         first = lab.stack("baseline").validate()
-    assert "_weights" not in vars(lab)
+        devices = lab.device, lab.racing
+    assert not {"_weights", "device", "racing"} & {*vars(lab)}
+    assert lab.racing not in devices
     assert lab.stack("baseline").validate() == first
