@@ -106,6 +106,24 @@ def test_it_is_complete_and_has_no_host_or_user_name(monkeypatch):
         assert not re.search(rf"\b{re.escape(private)}\b", text)
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["weights=/srv/some one/model"], "weights=.../model"),
+        (["cache=/home/someone", "results=/home/someone/r"], "cache=~ results=~/r"),
+        (["cache=/home/someones/r", "results=/home/other"], "cache=.../r results=.../other"),
+        (["-m", "seed=1,2", "weights=/srv/a/x,/srv/b/y/"], "-m seed=1,2 weights=.../x,.../y/"),
+        (["/srv/someone/program.py", "owner/name"], ".../program.py owner/name"),
+        (['args=["weights=/srv/a/x","cache=/srv/b"]'], """'args=["weights=.../x","cache=.../b"]'"""),
+        (["prompt='/srv/some one/x'", "format=int4:128/int8"], """'prompt='"'"'.../x'"'"'' format=int4:128/int8"""),
+    ],
+)
+def test_a_command_names_no_folder_outside_of_the_home(words, shown, monkeypatch):
+    monkeypatch.setattr(sys, "orig_argv", ["python", *words])
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert provenance._command() == f"python {shown}"
+
+
 def test_without_a_driver_there_is_no_gpu(monkeypatch):
     pynvml = pytest.importorskip("pynvml")
 

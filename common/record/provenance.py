@@ -113,9 +113,10 @@ def lab_version() -> str | None:
 def _command() -> str:
     """The command line with the home folder as `~`; other absolute paths are shortened to their last part."""
     home = str(Path.home())
-    line = shlex.join(["python", *sys.orig_argv[1:]])
-    line = line.replace(home, "~") if len(home) > 1 else line
-    return re.sub(r"(?<==)/\S*/(?=\S)", ".../", line)
+    # An absolute path begins a word, an item of a list, or what follows an equals sign or a quote.
+    other = re.compile(rf"""(?<![^=,["'])(?!{re.escape(home)}(?![^/,\]"']))/[^,\]"']*/(?=[^,\]"'])""")
+    line = shlex.join(["python", *(other.sub(".../", word) for word in sys.orig_argv[1:])])
+    return line.replace(home, "~") if len(home) > 1 else line
 
 
 def _installed(*names: str) -> str | None:
