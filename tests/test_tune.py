@@ -11,7 +11,7 @@ from common.errors import CompileError, LabError, Unfinished
 from experiments.experiment import Experiment
 from experiments.suite import tune
 from experiments.tables.progress import Progress
-from experiments.tuning.search import Outcome
+from experiments.tuning.search import Outcome, Search
 from experiments.tuning.space import Candidate
 
 pytestmark = pytest.mark.covers
@@ -57,6 +57,14 @@ def test_a_stack_without_knobs_leaves_nothing_to_search(experiment):
         tune.space_of(experiment("options.stack=vec128"))
     with pytest.raises(LabError, match=r"has nothing to search; give options.variants"):
         tune.space_of(experiment("options.stack=redundant_rmsnorm", "options.variants=[]"))
+
+
+def test_a_named_stack_is_tried_as_it_is_named(experiment):
+    space = tune.space_of(experiment("options.stack=persistent", "options.variants=[]"))
+    search = Search(space, 1, tune.starts(space))
+    usual, named = (next(search.candidates(9)).values for _ in range(2))
+    assert usual["l1"] == "default"
+    assert named == usual | {"l1": "no_allocate"}, "as conf/variant/persistent.yaml says"
 
 
 def test_a_search_that_may_not_measure_is_refused():

@@ -90,9 +90,9 @@ def folder_of(experiment: Experiment) -> Path:
 
 
 def starts(space: Space) -> list[Candidate]:
-    """Candidates to try first: the baseline, and every named stack of this space, with the usual knobs."""
-    named = [stack.variants for stack in space.catalog.stacks.values() if set(stack.variants) <= set(space.variants)]
-    return [Candidate(variants, ()) for variants in ((), *named)]
+    """Candidates to try first: the baseline, and every named stack of this space with its own knobs."""
+    named = [stack for stack in space.catalog.stacks.values() if set(stack.variants) <= set(space.variants)]
+    return [Candidate((), ()), *(Candidate(stack.variants, tuple(stack.knobs.items())) for stack in named)]
 
 
 def composed(experiment: Experiment, candidate: Candidate) -> Stack:

@@ -60,8 +60,8 @@ class Search:
         }
         sampler = self._optuna.samplers.TPESampler(seed=seed)
         self.study = self._optuna.create_study(sampler=sampler)  # in memory: the store has the runs
-        for candidate in starts:
-            self._enqueue(space.point(candidate))
+        for point in filter(None, map(space.point, starts)):
+            self._enqueue(point)
 
     def candidates(self, most: int) -> Iterator[Candidate]:
         """Candidates to try, until `most` are found or none is left; each must be told before the next is taken."""
@@ -113,8 +113,7 @@ class Search:
             self.study.tell(trial, state=self._optuna.trial.TrialState.FAIL)  # the model has it already
         return None
 
-    def _enqueue(self, point: Point | None) -> None:
-        assert point is not None  # a point of this space
+    def _enqueue(self, point: Point) -> None:
         self.study.enqueue_trial(dict(point))
 
     def _state(self, outcome: Outcome) -> Any:
