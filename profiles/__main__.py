@@ -1,11 +1,9 @@
 """Profile of one kernel: `python -m profiles --help`. A folder, next to the records of runs or kept in profiles/."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
@@ -13,7 +11,7 @@ from omegaconf import DictConfig
 
 from common import ROOT
 from common.config.cli import run_task
-from common.errors import LabError
+from common.errors.machine import make_writable
 from common.stacks.stack import title
 from experiments.run.setup import Setup
 from experiments.tables.progress import progress
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
     from experiments.run.steps import LabStack
     from experiments.run.timeline import Timeline
 
-REMEDY = "choose a writable folder: results=FOLDER/records.jsonl, without keep=true"
-
 
 def profile(cfg: DictConfig) -> int:
     """Make one profile: a folder, and its table on stdout."""
@@ -40,8 +36,7 @@ def profile(cfg: DictConfig) -> int:
     else:
         folder, table = _under_tool(made, options[made.tool])
         reading = ""
-    with writing(folder):
-        path = _describe(made, folder, table, reading)
+    path = _describe(made, folder, table, reading)
     shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
     print(f"{table.to_string(index=False)}\n\n{reading}\n{shown}".replace("\n\n\n", "\n\n"))
     return 0
@@ -56,9 +51,8 @@ def _timeline(made: Profile) -> tuple[Path, "DataFrame", str]:
         show.begin("trace")
         stack.setup.layout.check_room(0, made.count)  # not used here, but more than a cache holds is a mistake
         found = stack.timeline(made.position)
-    with writing(folder):
-        timeline.chrome_trace(found, folder / "timeline.json")
-        timeline.draw(found, folder / "timeline.svg")
+    timeline.chrome_trace(found, folder / "timeline.json")
+    timeline.draw(found, folder / "timeline.svg")
     reading = timeline.reading(found)
     if found.timed:
         reading += f" Its record is {_keep(stack, made.position, found)}."
@@ -95,19 +89,8 @@ def make_folder(made: Profile) -> Path:
     model = config.model.name if config.model else Path(config.weights).name
     parent = ROOT / "profiles" if made.keep else config.results.parent / "profiles"
     folder = parent / f"{made.tool}-{config.stacks[0].name}-{model}-{config.device.name}"
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=folder).close()
+    make_writable(folder, "choose a writable folder: results=FOLDER/records.jsonl, without keep=true")
     return folder
-
-
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Turn an OSError inside the block into a LabError."""
-    try:
-        yield
-    except OSError as error:
-        raise LabError(f"{folder} cannot be written: {error.strerror}", REMEDY) from error
 
 
 def _describe(made: Profile, folder: Path, table: "DataFrame", reading: str) -> Path:

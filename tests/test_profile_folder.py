@@ -1,12 +1,9 @@
 """Output folder of a profile that cannot be written: refused in one line, before any work if possible."""
 
-import errno
-
 import pytest
 from permissions import without_root_rights
 
 from common.config.run_config import RunConfig
-from common.errors import LabError
 from profiles import __main__ as profiles
 from profiles.target import Profile
 
@@ -51,13 +48,6 @@ def test_a_file_at_the_path_of_the_folder_is_reported_in_one_line(tmp_path, star
     assert started == []
     assert err.startswith(f"error: {tmp_path}/profiles"), err
     assert err.count("\n") == 1, err
-
-
-def test_a_disk_that_fills_up_later_is_reported_in_one_line(tmp_path):
-    full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "timeline.svg"))
-    message = f"{tmp_path} cannot be written: No space left on device; choose a writable folder"
-    with pytest.raises(LabError, match=message), profiles.writing(tmp_path):
-        raise full
 
 
 def test_a_profile_is_written_next_to_the_records(configured, tmp_path):

@@ -93,10 +93,9 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_search(experiment
     for name in ("file", "file/in", "shut", "shut/in/it"):
         with (
             without_root_rights(),
-            pytest.raises(LabError, match=rf"options.folder=.*/{name} cannot be written: .*; give"),
+            pytest.raises(LabError, match=rf"/{name} cannot be written: .*; give options.folder=DIR"),
         ):
             tune.ask(experiment(f"options.folder={tmp_path}/{name}"))
-    assert tune.folder_of(experiment(f"options.folder={tmp_path}/new/one")) == tmp_path / "new" / "one"
     with pytest.raises(LabError, match="/proc/none cannot be written"):  # also by root
         tune.ask(experiment("options.folder=/proc/none"))
 

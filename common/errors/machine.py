@@ -3,6 +3,8 @@
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
 
 from common.errors import LabError, OutOfMemory
 
@@ -35,6 +37,15 @@ def system_errors(what: str) -> Iterator[None]:
         if error.errno in REMEDIES:
             raise of_system(error, what) from error
         raise
+
+
+def make_writable(folder: Path, remedy: str) -> None:
+    """Make a folder, if it is missing, and write there once, before minutes of work. Raises LabError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise LabError(f"{folder} cannot be written: {error.strerror}", remedy) from None
 
 
 def of_system(error: OSError, what: str) -> MachineError:

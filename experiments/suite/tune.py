@@ -1,6 +1,5 @@
 """Tune: the fastest stack and values of knobs that a search finds, and which of them matter."""
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -8,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from math import nan
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 import yaml
 
 from common.config.section import absolute
 from common.errors import LabError, Unfinished
+from common.errors.machine import make_writable
 from common.stacks.catalog import TUNED, read_catalog
 from common.stacks.stack import Stack, knob_words, title
 from experiments.experiment import Experiment
@@ -36,7 +35,8 @@ NOTES = (
 
 def ask(experiment: Experiment) -> ResultTable:
     """Rows of two kinds: the fastest candidates, and the importance of each choice."""
-    space, _ = space_of(experiment), folder_of(experiment)  # a search of an hour would be in vain
+    space, folder = space_of(experiment), absolute(experiment.options.text("folder"))
+    make_writable(folder, "give options.folder=DIR")
     experiment.need_gpu()
     search = Search(space, experiment.config.seed, starts(space), AHEAD)
     trials = experiment.options.whole("trials", low=1)
@@ -54,7 +54,7 @@ def ask(experiment: Experiment) -> ResultTable:
         {"kind": "importance", "what": name, "share %": 100 * share} for name, share in shares.items()
     ]
     if search.best:
-        path = write(experiment, search.best[0])
+        path = write(experiment, search.best[0], folder)
         notes.append(f"Written: {path}; variant={path.stem} runs it.")
     return experiment.answer(QUESTION, rows, notes, keys=2)
 
@@ -75,18 +75,6 @@ def space_of(experiment: Experiment) -> Space:
     if not space.parameters:
         raise LabError("experiment=tune has nothing to search", "give options.variants=[a,b], or a stack with knobs")
     return space
-
-
-def folder_of(experiment: Experiment) -> Path:
-    """The folder that gets the fastest stack, made and tried. Raises LabError if it cannot be written."""
-    folder = absolute(experiment.options.text("folder"))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=folder).close()
-    except OSError as error:
-        cause = f"options.folder={folder} cannot be written: {error.strerror}"
-        raise LabError(cause, "give options.folder=DIR") from None
-    return folder
 
 
 def starts(space: Space) -> list[Candidate]:
@@ -129,7 +117,7 @@ def measuring(experiment: Experiment, search: Search) -> Iterator[Callable[[Stac
         """Compile into CuPy's cache. Errors stay in the thread: the worker compiles it again and reports them."""
         experiment.device.compile(experiment.source(composed(experiment, candidate)))
 
-    with open_sweep(config, experiment.show) as sweep, ThreadPoolExecutor(os.cpu_count()) as compilers:
+    with open_sweep(config, experiment.show) as sweep, ThreadPoolExecutor() as compilers:
 
         def measure(stack: Stack) -> Outcome:
             one = sweep.of([stack])
@@ -153,8 +141,8 @@ def outcome_of(record: Mapping[str, Any]) -> Outcome:
     return Outcome(seconds["median"], seconds["low"], seconds["high"], state, record["id"])
 
 
-def write(experiment: Experiment, candidate: Candidate) -> Path:
-    """Write the candidate as a named stack; returns the file."""
+def write(experiment: Experiment, candidate: Candidate, folder: Path) -> Path:
+    """Write the candidate into `folder` as a named stack; returns the file."""
     from common.config.device_choice import find_gpu
 
     gpu, model, threads = find_gpu(), experiment.model.name, experiment.config.threads
@@ -167,7 +155,7 @@ def write(experiment: Experiment, candidate: Candidate) -> Path:
         "tuned": {"gpu": gpu, "model": model, "position": experiment.position, "threads": threads},
     }
     text = yaml.safe_dump(fields, sort_keys=False, width=120, default_flow_style=None)
-    path = folder_of(experiment) / f"{name}.yaml"
+    path = folder / f"{name}.yaml"
     path.write_text(f"# Written by experiment=tune.\n# Run   python -m experiments variant={name}\n{text}")
     return path
 
