@@ -77,11 +77,5 @@ def metrics(text: str) -> "DataFrame":
     if missing := COLUMNS.keys() - set(table.columns):
         raise LabError(f"ncu's table lacks {', '.join(sorted(missing))}", "use a version of ncu with these columns")
     table = table.loc[table["Metric Name"] != "", [*COLUMNS]].rename(columns=COLUMNS).reset_index(drop=True)
-    return table.assign(value=table["value"].map(_value))
-
-
-def _value(text: str) -> float | str:
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        return text
+    numbers = pandas.to_numeric(table["value"].str.replace(",", ""), errors="coerce")
+    return table.assign(value=numbers.astype(object).where(numbers.notna(), table["value"]))
