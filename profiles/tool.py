@@ -52,6 +52,8 @@ def find(name: str, minimum: str) -> str:
         raise LabError(
             f"{name} is not installed", f"install {FULL_NAMES[name]} and put it on PATH; tool=timeline needs no tool"
         )
+    if not re.fullmatch(r"\d+(\.\d+)*", minimum):
+        raise LabError(f"{name}.minimum='{minimum}' is no version", f"""give {name}.minimum='"2023.1"'""")
     output = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
     version = re.search(r"\b(20\d\d(?:\.\d+)+)", output)
     if not version:

@@ -116,6 +116,8 @@ def test_a_tool_is_found_with_its_version(tmp_path, monkeypatch):
     assert find("nsys", "2023.1") == str(path)
     with pytest.raises(LabError, match=r"2024\.5\.1\.113 is older than 2024\.6"):
         find("nsys", "2024.6")
+    with pytest.raises(LabError, match=r"nsys.minimum='newest' is no version; give"):
+        find("nsys", "newest")
     tool(tmp_path, "nsys", "echo nothing of use")
     with pytest.raises(LabError, match="prints no version"):
         find("nsys", "2023.1")
