@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean
 from threading import Event, Thread
 from typing import Any
-
-import numpy as np
 
 from common.devices.nvml import Gpu
 from common.errors import LabError
@@ -45,8 +45,7 @@ def ask(experiment: Experiment) -> ResultTable:
 
 def joules(samples: Sequence[tuple[float, float]]) -> float:
     """Energy of (second, watt) samples by the trapezoidal rule."""
-    at, power = np.array(samples).T
-    return float(np.trapezoid(power, at))
+    return sum((end - begin) * (before + after) / 2 for (begin, before), (end, after) in pairwise(samples))
 
 
 def settled(samples: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -74,7 +73,7 @@ def _decode(model: Model, session: Any, gpu: Gpu, seconds: float) -> dict[str, A
             decoded.extend(session.time(steps, 1))
 
     samples = settled(_sample(gpu, run))
-    rate, power = 1 / float(np.mean(decoded)), average(samples)
+    rate, power = 1 / fmean(decoded), average(samples)
     return {
         "average W": power,
         "peak W": max(watt for _, watt in samples),
