@@ -41,7 +41,7 @@ def answer(config: RunConfig) -> int:
     knobs = [f"Knobs: {' '.join(knob_words(config.knobs))}."] if config.knobs else []
     result = replace(result, notes=(*result.notes, *knobs, *experiment.left_out))
     about = {
-        "model": config.model,
+        "model": experiment.model,
         "weights": Path(config.weights).name,
         "device": {"device": config.device.name, "why": config.device.why},
         "seed": config.seed,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkpoints import MODEL, save
 
 from common.compile.source import Source
 from common.config import budget
@@ -55,6 +56,12 @@ def test_a_kernel_that_crashes_costs_quality_its_row(run, monkeypatch):
     assert code == 0
     assert [row["variant"] for row in record["table"]] == [name for name in NAMES if "vec128" not in name]
     assert record["notes"][-1] == "Left out: vec128 l1=default: a kernel wrote beyond its buffers; see there"
+
+
+def test_a_table_of_a_checkpoint_names_its_model(run, tmp_path):
+    weights = f"weights={save(tmp_path)}"
+    code, (*_, record) = run("experiment=counts", "model=auto", weights, "options.variants=[baseline]")
+    assert (code, record["model"]["hidden"]) == (0, MODEL.hidden)
 
 
 def test_a_kernel_that_crashes_leaves_the_rivals(run, monkeypatch):
