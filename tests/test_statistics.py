@@ -10,12 +10,12 @@ import pytest
 
 from experiments.timing.statistics import (
     MIN_EFFECT,
+    MIN_SAMPLES,
     SHOWN_CONFIDENCE,
     compare,
     estimate,
     implausible,
     median_interval,
-    min_samples,
 )
 
 pytestmark = pytest.mark.covers
@@ -40,11 +40,11 @@ def test_median_and_interval_of_equal_samples():
         estimate([])
 
 
-def test_the_interval_lies_within_the_samples_and_repeats_with_its_seed(seed):
+def test_the_interval_lies_within_the_samples_and_is_the_same_again(seed):
     samples = np.random.default_rng(seed).normal(size=40)
-    low, high = median_interval(samples, seed=seed)
+    low, high = median_interval(samples, SHOWN_CONFIDENCE)
     assert samples.min() <= low <= np.median(samples) <= high <= samples.max(), seed
-    assert (low, high) == median_interval(samples, seed=seed)
+    assert (low, high) == median_interval(samples, SHOWN_CONFIDENCE)
 
 
 def test_the_interval_covers_the_true_median_about_as_often_as_its_confidence(seed):
@@ -53,7 +53,7 @@ def test_the_interval_covers_the_true_median_about_as_often_as_its_confidence(se
     truth = math.log(2)  # median of the exponential distribution
     hits = 0
     for _ in range(tries):
-        low, high = median_interval(rng.exponential(size=30))
+        low, high = median_interval(rng.exponential(size=30), SHOWN_CONFIDENCE)
         hits += low <= truth <= high
     # Six standard deviations of the binomial below; the bootstrap is known to cover a few percent less than nominal.
     lowest = SHOWN_CONFIDENCE - 0.03 - 6 * math.sqrt(0.05 * 0.95 / tries)
@@ -69,15 +69,11 @@ def test_half_width_is_relative():
 
 
 def test_smallest_number_of_samples():
-    # 2 * 0.5**n <= 1 - confidence, worked by hand
-    assert min_samples(0.5) == 2
-    assert min_samples(0.95) == 6
-    assert min_samples(0.99) == 8
-    assert min_samples(0.999) == 11
+    assert MIN_SAMPLES == 8, "2 * 0.5**8 is 0.0078, and 1 - 0.99 is less than 2 * 0.5**7"
 
 
 def test_too_few_rounds_are_unstable():
-    few = min_samples() - 1
+    few = MIN_SAMPLES - 1
     assert compare([1.0] * few, [2.0] * few).verdict == "UNSTABLE"
     assert compare([1.0] * (few + 1), [2.0] * (few + 1)).verdict == "SLOWER"
     with pytest.raises(ValueError, match="3 samples of the parent, 2"):

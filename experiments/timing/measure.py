@@ -16,12 +16,12 @@ from common.record.measurement import Measurement
 from experiments.tables.run_row import STOPPED
 from experiments.timing.bandwidth import Ceiling
 from experiments.timing.statistics import (
+    MIN_SAMPLES,
     VERDICT_CONFIDENCE,
     compare,
     estimate,
     implausible,
     median_interval,
-    min_samples,
 )
 
 REPEATS = 3  # runs of queued steps in one round; their median is the round's sample
@@ -70,7 +70,7 @@ def measure(
 
     samples: list[list[float]] = [[] for _ in kernels]
     readings: list[dict[str, Any]] = []
-    next_check, done = min(timing.max_rounds, max(timing.rounds, min_samples())), 0
+    next_check, done = min(timing.max_rounds, max(timing.rounds, MIN_SAMPLES)), 0
     while True:
         done += 1
         for kernel, own in list(zip(kernels, samples, strict=True))[:: 1 if done % 2 else -1]:
