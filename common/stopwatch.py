@@ -1,19 +1,13 @@
 """Seconds that this process has spent in each part of its work, without those of the parts inside it."""
 
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic as clock  # tests replace it
 
-SPENT: defaultdict[str, float] = defaultdict(
-    float
-)  # by part; the thread that does a row's work is the only one that opens parts
+# Seconds by part; the thread that does a row's work is the only one that opens parts.
+SPENT: defaultdict[str, float] = defaultdict(float)
 _inside = [0.0]  # seconds of the parts that have ended inside each open part, the innermost last
-
-
-def clock() -> float:
-    """Monotonic seconds; tests replace it."""
-    return time.monotonic()
 
 
 @contextmanager

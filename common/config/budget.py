@@ -1,15 +1,10 @@
 """Budget of a command: a row begins only if it should end in time, by the seconds of the rows before it."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import monotonic as clock  # tests replace it
 
 LATEST = 5  # rows that an estimate is made from: the first of a process takes longer, and ages out
-
-
-def clock() -> float:
-    """Monotonic seconds; tests replace it."""
-    return time.monotonic()
 
 
 @dataclass(frozen=True)

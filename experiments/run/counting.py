@@ -27,7 +27,7 @@ from common.stacks.catalog import read_catalog
 
 KIND = "count"
 POSITION = 1  # the first that reads a cache
-GRID = 82  # blocks: one for each multiprocessor of the RTX 3090, for which most figures are published
+GRID = 82  # SMs, as of the RTX 3090, for which most figures are published
 SHORT = 64  # positions of a cache: no count depends on its size
 COMMENT = re.compile(r"^#line.*$|//.*$", re.MULTILINE)
 

@@ -33,13 +33,12 @@ class Costs:
 class Gpu:
     """One GPU.
 
-    name, arch       as it occurs in what the driver reports, and what ptxas calls it
+    name             part of what the driver reports
     bandwidth_gbps   peak of the memory by the datasheet, in 10^9 bytes a second
     measured         None where no record has these times of this GPU
     """
 
     name: str
-    arch: str
     bandwidth_gbps: float
     measured: Costs | None = None
 

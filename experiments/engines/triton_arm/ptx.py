@@ -59,7 +59,9 @@ class PtxStep:
         self._compiled: dict[tuple[Any, ...], _Compiled] = {}
         of = step.buffers
         written = {"cache": of.cache, "scratch": of.scratch, "state": of.state}
-        read = {" of layer ".join(map(str, filter(_known, tensor))): part for tensor, part in of.weights.items()}
+        read = {
+            name if layer is None else f"{name} of layer {layer}": part for (name, layer), part in of.weights.items()
+        }
         self._memory = {
             _address(part): Buffer(name, part.data_ptr(), part.nbytes, name in written)
             for name, part in (written | read | {"angles": step.angles}).items()
@@ -102,9 +104,5 @@ class PtxStep:
 
 
 def _address(tensor: Tensor) -> int:
-    """Address of the whole memory that a tensor is a part of."""
+    """Base address of the tensor's storage."""
     return tensor.untyped_storage().data_ptr()
-
-
-def _known(part: object) -> bool:
-    return part is not None
