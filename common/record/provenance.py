@@ -1,6 +1,5 @@
 """Provenance of a record: commit, code, versions, hardware and command; no name of a person, host or folder."""
 
-import hashlib
 import os
 import platform
 import re
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from common import ROOT
+from common.cache.sources import digest_of
 from common.compile import nvrtc
 from common.devices.gxx import cpuinfo
 from common.devices.nvml import Gpu
@@ -95,11 +95,8 @@ def code_sha(root: Path = ROOT) -> str:
 
     Without records, reports, and stacks written by a search: their knobs are in the text of their kernels.
     """
-    digest = hashlib.sha256()
     found = (path for folder in FOLDERS for path in (root / folder).rglob("*") if path.suffix in SUFFIXES)
-    for path in sorted(path for path in found if not path.name.startswith(TUNED)):
-        digest.update(f"{path.relative_to(root)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:16]
+    return digest_of((path for path in found if not path.name.startswith(TUNED)), root)[:16]
 
 
 def lab_version() -> str | None:
