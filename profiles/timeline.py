@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.model.stages import STAGES
+from common.model.stages import LAYER_STAGES, STAGES
 from experiments.report.charts import COLORS, WIDTH, drawing
 from experiments.run.timeline import Timeline
 
@@ -116,7 +116,7 @@ def draw(found: Timeline, path: Path) -> None:
 def _draw_layer(axes: "Axes", found: Timeline) -> None:
     spans = found.spans
     layer = int(spans["layer"].max()) // 2
-    shown = spans[(spans["layer"] == layer) & ~spans["stage"].isin(("embed", "final_norm", "lm_head", "argmax"))]
+    shown = spans[(spans["layer"] == layer) & spans["stage"].isin(LAYER_STAGES)]
 
     def bars(name: str, color: str, begin: str, end: str, rows: "DataFrame") -> None:
         axes.broken_barh([], (0, 1), color=color, label=name)

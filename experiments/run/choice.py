@@ -1,6 +1,6 @@
 """Stacks that an experiment asks about: by its options, with the knobs of the command line."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,10 +17,9 @@ class Choice(Setup):
     def options(self) -> Section:
         return self.config.options
 
-    def stack(self, name: str, knobs: Mapping[str, Any] | None = None) -> Stack:
-        """The variant or named stack `name`, with its knobs from the command line, and with `knobs`."""
-        usual = self.choose(name, {})
-        return self.choose(name, self.own_knobs(usual.variants) | dict(knobs or {}))
+    def stack(self, name: str) -> Stack:
+        """The variant or named stack `name`, with its knobs from the command line."""
+        return self.choose(name, self.own_knobs(self.choose(name, {}).variants))
 
     def stacks(self, names: Sequence[str], *more: Stack) -> list[Stack]:
         """`stack` of each of `names`, else of all variants and named stacks; then `more`.
