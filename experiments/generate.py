@@ -38,8 +38,8 @@ def generate(cfg: DictConfig) -> int:
     sampling = Sampling(**{key: own.values[key] for key in SAMPLING}, seed=config.seed)
     request = Request(ids, own.whole("max_tokens", low=1), sampling, stop_strings=own.texts("stop_strings"))
     from experiments.generation.engine import Engine
-    from experiments.generation.tokenizer import encode, load_tokenizer
     from experiments.run.setup import Setup
+    from experiments.run.tokenizer import encode, load_tokenizer
 
     with progress(3) as show:
         lab = Setup(config, show)

@@ -7,7 +7,7 @@ from trained import save_tokenizer
 
 from common.errors import LabError
 from experiments import generate
-from experiments.generation.tokenizer import chat_text, encode, load_tokenizer, stop_ids
+from experiments.run.tokenizer import chat_text, encode, load_tokenizer, stop_ids
 
 
 @pytest.mark.parametrize(

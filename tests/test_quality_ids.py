@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
+from trained import save_tokenizer
 
 from common.config.section import Section
 from common.errors import LabError
@@ -25,17 +25,16 @@ def ids(tiny, tmp_path, seed):
 
 
 def test_a_text_is_encoded_by_the_tokenizer_of_the_weights(ids, tmp_path):
-    tokenizer = Tokenizer(models.WordLevel({"one": 11, "two": 12, "other": 0}, unk_token="other"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    assert ids(text="two one two") == (12, 11, 12)
+    tokenizer = save_tokenizer(tmp_path, 300)
+    found = ids(text="two one two")
+    assert tokenizer.decode(found) == "two one two"
     with pytest.raises(LabError, match="1 tokens, the cache has 64 positions; give at least two that fit"):
-        ids(text="one")
+        ids(text="o")
 
 
 def test_a_text_without_a_tokenizer_is_refused(ids, tmp_path):
     for folder in (None, tmp_path):
-        with pytest.raises(LabError, match=r"options.text needs a tokenizer.*; give options.ids="):
+        with pytest.raises(LabError, match=r"no tokenizer; give options.ids="):
             ids(folder, text="two one")
 
 

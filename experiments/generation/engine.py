@@ -14,9 +14,9 @@ from common.stacks.stack import Stack
 from experiments.generation.request import Piece, Request, Sampling, Stats
 from experiments.generation.sampling import needed, source, write_settings
 from experiments.generation.text import Answer
-from experiments.generation.tokenizer import chat_text, encode, has_tokenizer, load_tokenizer, stop_ids
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
+from experiments.run.tokenizer import chat_text, encode, has_tokenizer, load_tokenizer, stop_ids
 from experiments.run.torch_decoder import prefill
 
 BURST = 0.03  # seconds of queued steps between two reads of their tokens: text flows, and reading costs little

@@ -8,10 +8,10 @@ from common.config.resolve import check_ids
 from common.config.run_config import RunConfig
 from experiments.generation.engine import Engine
 from experiments.generation.request import Request, Sampling
-from experiments.generation.tokenizer import encode
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
 from experiments.run.timeline import Timeline
+from experiments.run.tokenizer import encode
 from experiments.serving.errors import ApiError, refused
 from experiments.serving.schema import SAMPLING, ChatBody, CompletionBody, TraceBody
 from experiments.tables.progress import Progress

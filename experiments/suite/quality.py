@@ -14,7 +14,7 @@ from common.model.format import read_formats, read_kv_format
 from common.validate.snapshot import Snapshot
 from experiments.engines.transformers_model import causal_lm, rounding
 from experiments.experiment import Experiment
-from experiments.run.tokenizer import tokenizer_of
+from experiments.run.tokenizer import encode, load_tokenizer
 from experiments.tables.result_table import COUNTED, ResultTable
 
 QUESTION = "how far each variant's distribution of the next token is from transformers in float32, and each format's"
@@ -55,8 +55,8 @@ def given_ids(experiment: Experiment) -> tuple[int, ...]:
     """`options.text` by the weights' tokenizer, else `options.ids`, else random ones from the seed."""
     options, model = experiment.options, experiment.model
     if options.given("text"):
-        tokenizer = tokenizer_of(experiment.packed.folder, "options.text", "give options.ids=[...]")
-        ids = tuple(tokenizer.encode(options.text("text")).ids)
+        tokenizer = load_tokenizer(experiment.packed.folder, "give options.ids=[...]")
+        ids = encode(tokenizer, options.text("text"))
     elif options.given("ids"):
         ids = options.wholes("ids", low=0)
     else:
