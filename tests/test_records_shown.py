@@ -95,6 +95,12 @@ def test_the_command_gives_the_model_and_the_archs_of_the_record(store, shows, c
     assert (again.model, again.archs) == (model, ("sm_80", "sm_120"))
 
 
+def test_the_command_gives_the_positions_of_a_cache_for_a_checkpoint(store, shows, tiny):
+    model = to_json(replace(tiny, positions=32))
+    store(record(model=model, weights={"sha": "w" * 64, "source": "model.safetensors"}))
+    assert " weights=PATH model.positions=32 " in shows("last")[1].splitlines()[-1]
+
+
 def test_an_experiment_is_shown_with_its_table(store, shows):
     store(result("positions", "measured", [{"a": "left", "b": 1.5}, {"a": "right", "b": None}]))
     code, out, _ = shows("last")

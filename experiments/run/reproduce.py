@@ -31,7 +31,7 @@ def command(row: Mapping[str, Any]) -> str:
     synthetic = row["weights"]["source"].startswith(SYNTHETIC)
     model = from_json(Model, row["model"])
     words += [f"model={model.shape}" if synthetic else "weights=PATH"]
-    usual = to_json(model_named(model.shape)) if synthetic else row["model"]
+    usual = to_json(model_named(model.shape)) if synthetic else {**row["model"], "positions": None}
     words += [
         f"model.{name}={value}"
         for name, value in row["model"].items()
