@@ -1,13 +1,14 @@
 """GPUs of conf/gpu/: the datasheet's bandwidth, and what the lab has measured on them."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from omegaconf import OmegaConf
 
 from common import ROOT
 from common.config.section import Section
 from common.errors import LabError, known
+
+FOLDER = ROOT / "conf" / "gpu"
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,12 @@ class Gpu:
         return self.measured
 
 
-def names(root: Path = ROOT) -> list[str]:
+def names() -> list[str]:
     """Keys of all GPUs that are described."""
-    return sorted(path.stem for path in (root / "conf" / "gpu").glob("*.yaml"))
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
-def read(key: str, root: Path = ROOT) -> Gpu:
+def read(key: str) -> Gpu:
     """The GPU of conf/gpu/<key>.yaml. Raises LabError for an unknown key or a bad value."""
-    path = root / "conf" / "gpu" / f"{known('gpu', key, names(root))}.yaml"
+    path = FOLDER / f"{known('gpu', key, names())}.yaml"
     return Section.from_config(OmegaConf.load(path), f"gpu/{key}: ").read(Gpu)

@@ -14,8 +14,8 @@ class Metrics:
         own = self.registry = CollectorRegistry()
         self.seconds = Histogram("lab_answer_seconds", "Time of an answer on the device", buckets=SECONDS, registry=own)
         self.first = Histogram("lab_first_token_seconds", "Time to the first token", buckets=SECONDS, registry=own)
-        self.tokens = Counter("lab_tokens", "Of prompts, kept of these, and generated", ["kind"], registry=own)
-        self.left = Counter("lab_left", "Requests that the client did not wait for", registry=own)
+        self.tokens = Counter("lab_tokens", "Tokens: of prompts, kept of these, generated", ["kind"], registry=own)
+        self.left = Counter("lab_left", "Requests given up: the client left, or deadline_s passed", registry=own)
         self.waiting = Gauge("lab_queue_waiting", "Requests that wait for the device", registry=own)
 
     def answered(self, stats: Stats) -> None:

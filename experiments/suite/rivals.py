@@ -10,7 +10,7 @@ from typing import Any
 from common.config.resolve import check_ids
 from common.config.run_config import RunConfig
 from common.devices.protocol import Session
-from common.errors import LabError, Mismatched
+from common.errors import LabError, Mismatched, known
 from common.errors.machine import MachineError, system_errors
 from experiments.engines.arms import ARMS, Arm
 from experiments.engines.race import IDS, LOGITS, RUNS, STAGES, WARM_UPS, Ran, Workload, judged, timed_session
@@ -41,9 +41,7 @@ OWN = {"settings": "as it is named; one sequence, every size a constant", "also 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each stack of the run and each rival; one that cannot run says why."""
     work = workload(experiment)
-    chosen = dict.fromkeys(experiment.options.texts("rivals") or ARMS)
-    if unknown := [name for name in chosen if name not in ARMS]:
-        raise LabError(f"options.rivals names {unknown[0]}", f"known: {', '.join(ARMS)}")
+    chosen = dict.fromkeys(known("rival", name, ARMS) for name in experiment.options.texts("rivals") or ARMS)
     missing = {*experiment.options.wholes("positions", low=1)} - set(map(len, work.prompts))
     if missing:
         cause = f"positions {', '.join(map(str, sorted(missing)))}: the cache has {experiment.model.positions}"

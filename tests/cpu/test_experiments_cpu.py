@@ -171,7 +171,7 @@ def test_torch_step_equals_transformers(cpu_cache: Path, name: str, seed):
 
 
 UNFIT = {
-    "options.rivals=[other]": "options.rivals names other; known: torch, ",
+    "options.rivals=[other]": "unknown rival 'other'; known: Triton, torch, ",
     "format=int8": "arms read weights, keys and values in bf16; leave format=, head_format= and kv_format= out",
     "kv_format=fp8": "arms read weights, keys and values in bf16; leave format=, head_format= and kv_format= out",
 }
