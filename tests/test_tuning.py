@@ -71,6 +71,14 @@ def test_the_space_has_every_legal_stack_and_no_other():
     assert stacks == {(), ("atomic_barrier",), ("atomic_barrier", "productive_spin")}
 
 
+def test_a_variant_is_added_with_all_that_it_needs(seed):
+    """value_token needs by_value, which needs joint_heads."""
+    where, generator = space(*read_catalog().variants), random.Random(seed)
+    found = {where.candidate(where.beside(Candidate((), ()), generator)).variants for _ in range(2000)}
+    assert {stack[-1] for stack in found if stack} == {*where.variants}
+    assert ("joint_heads", "by_value", "value_token") in found
+
+
 def test_values_of_knobs_are_those_that_the_knob_takes(seed):
     every = [name for name in read_catalog().variants if name != "baseline"]
     for threads in (128, 256):

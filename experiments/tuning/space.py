@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, combinations
+from itertools import chain, combinations, product
 from typing import Any
 
 from common.errors import LabError
@@ -96,8 +96,8 @@ class Space:
     def beside(self, candidate: Candidate, generator: random.Random) -> Point:
         """A point beside a candidate: a variant added or removed, or another value of a knob; if ordered, the next one.
 
-        An added variant replaces the ones that it excludes, and brings the ones that it needs. One of its knobs gets
-        any value: with the usual one it may not pay.
+        An added variant brings all that it needs, and they replace the ones that they exclude. One of its knobs gets
+        any value, since its default may not pay off.
         """
         point, known = dict(self.point(candidate) or {}), self.catalog.variants
         inside = candidate.variants
@@ -107,13 +107,14 @@ class Space:
             return point | {one.name: min(max(at, 0), len(one.values) - 1)}
         if one.variant in inside:
             return point | {one.name: 0}
-        for other in inside:
-            if other in known[one.variant].excludes or one.variant in known[other].excludes:
+        added = with_needed(one.variant, self.catalog)
+        for new, other in product(added, inside):
+            if other in known[new].excludes or new in known[other].excludes:
                 point[other] = 0
         if knobs := self._knobs(one.variant):
             knob = generator.choice(knobs)
             point[knob.name] = generator.randrange(len(knob.values))
-        return point | dict.fromkeys((*known[one.variant].requires, one.variant), 1)
+        return point | dict.fromkeys(added, 1)
 
     def any(self, generator: random.Random) -> Point:
         """A point drawn evenly for each parameter."""
