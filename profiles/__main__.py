@@ -49,7 +49,7 @@ def _timeline(made: Profile) -> tuple[Path, "DataFrame", str]:
     with progress(4) as show:
         stack = require_passed(Setup(made.config, show, trace=True), made.config.stacks[0])
         show.begin("trace")
-        stack.setup.layout.check_room(0, made.count)  # not used here, but more than a cache holds is a mistake
+        stack.setup.layout.check_room(0, made.count)  # a wrong `count` is refused, though a timeline needs none
         found = stack.timeline(made.position)
     timeline.chrome_trace(found, folder / "timeline.json")
     timeline.draw(found, folder / "timeline.svg")

@@ -17,9 +17,8 @@ from common.record.measurement import Measurement
 from common.validate.verdict import PASSED, Verdict
 
 JSON = Mapping[str, Any]
-LATER = {
-    each.name: each.default for each in fields(Model) if each.default is not MISSING
-}  # fields that older rows lack
+# Fields of a model that older rows lack, with their defaults.
+LATER = {each.name: each.default for each in fields(Model) if each.default is not MISSING}
 
 
 def model_fields(row: JSON) -> JSON:

@@ -27,10 +27,10 @@ STAGES, LOGITS, IDS = "stages", "logits, cache, ids", "ids"
 
 @dataclass(frozen=True)
 class Run:
-    """New ids behind one prompt, with medians of their runs.
+    """New ids after one prompt, with medians over the runs.
 
-    first: seconds until the first token, prompt included. rate: tokens a second of those behind it, by a clock that
-    starts there; None if there are none. spread: the fastest rate minus the slowest, as a share of `rate`.
+    first: seconds until the first token, prompt included. rate: tokens a second after the first one; None without any.
+    spread: the fastest rate minus the slowest, as a share of `rate`.
     """
 
     ids: Sequence[int]
@@ -100,7 +100,7 @@ def timed(opened: Callable[[tuple[int, ...]], Generate], work: Workload) -> Ran:
         generate = opened(prompt)
 
         def run() -> tuple[Sequence[int], float, float | None]:
-            """New ids, the seconds until the first came, and the rate of those behind them."""
+            """New ids, the seconds until the first came, and the rate of the later ones."""
             came: list[tuple[float, int]] = []
             start = _now(work)
             ids = generate(lambda tokens: came.append((_now(work), tokens)))

@@ -1,5 +1,6 @@
 """Gallery: every variant and named stack, what it changes in the counts of a token, and what time says."""
 
+import re
 from collections.abc import Mapping
 
 from common.display.table import Cell, Table
@@ -26,7 +27,7 @@ def gallery(evidence: Evidence) -> Table:
         lines.append(
             {
                 "variant": Cell(name, link=f"../{file}"),  # from docs/
-                "idea": min((idea.partition(mark)[0] for mark in ":;"), key=len),  # after these come details
+                "idea": re.split("[:;]", idea)[0],  # details follow
                 "exchanges": ", ".join(exchanges(sums, before)),
                 "loads": change("load_instructions", sums, before),
                 "time against parent": times or OPEN,

@@ -66,7 +66,7 @@ def steps(evidence: Evidence) -> dict[str, tuple[str, ...]]:
 
 
 def measured(evidence: Evidence) -> Measured:
-    """The place where most steps were timed, of several the latest, and its times."""
+    """The place where most steps were timed, the latest on ties, and its times."""
     stacks = steps(evidence)
     places: dict[Place, dict[str, list[Record]]] = {}
     for name, stack in stacks.items():

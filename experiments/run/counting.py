@@ -102,7 +102,6 @@ class Counting:
 
 
 def key(source: Source, blocks: int) -> str:
-    """16 hex digits of the causes of counts: the code without comments, which has the knobs and the model in it, and
-    the grid."""
+    """16 hex digits of what decides counts: the code with its knobs and model, without comments, and the grid."""
     code = COMMENT.sub("", source.text).split()
     return hashlib.sha256(" ".join([*code, source.launch, str(blocks)]).encode()).hexdigest()[:16]

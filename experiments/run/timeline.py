@@ -22,7 +22,7 @@ class Timeline:
     begin, end  of the stage's work, by thread 0 of the block
     passed      when the block passed the barrier after the stage; `end` if no barrier follows
     unit        "ns" or "ordinal", counted from the first timestamp of the step
-    timed       whether the difference of two timestamps is a time; false on a CPU
+    timed       True if the difference of two timestamps is a time; False on a CPU
     """
 
     title: str

@@ -46,7 +46,7 @@ class TorchDecoder:
 
     @torch.no_grad()
     def read(self, ids: Sequence[int], first: int) -> None:
-        """Store the entries of `ids`, which stand at the positions from `first` on and see those before."""
+        """Store the entries of `ids` at the positions from `first` on; they attend to those before."""
         known, end = torch.tensor(ids, dtype=torch.long, device=self.weights.device), first + len(ids)
         x = self.weight("embed")[known].to(self.dtype)
         for layer in range(self.model.layers):

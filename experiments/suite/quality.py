@@ -114,4 +114,4 @@ def ours(session: Session, ids: Sequence[int]) -> Tensor:
         session.run()
         seen = Snapshot.at(session)
         rows += [seen.of_token(number).tap("lm_head").clone() for number in range(session.layout.tokens)]
-    return torch.stack(rows[: len(ids)])  # behind them are logits of drafts
+    return torch.stack(rows[: len(ids)])  # the rest are logits of drafts

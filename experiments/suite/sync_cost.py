@@ -20,11 +20,11 @@ from experiments.timing.rounds import MECHANISMS, Rounds, weights, words
 
 KERNELS = Path(__file__).with_suffix(".cu")
 OPERATIONS = 225  # for a published token: seven or eight for each of 28 layers
-ROUNDS = 140  # of a launch: the exchanges by value of a token of 28 layers
-ROUNDS_BESIDE = 56  # of a launch that reads, so that what is read is some hundreds of MB, and L2 has none of it
-CPU_ROUNDS = 8  # of any launch where only counts are asked for
+ROUNDS = 140  # in a launch: the exchanges by value of a token of 28 layers
+ROUNDS_BESIDE = 56  # in a launch that reads: some hundreds of MB, so that nothing is left in L2
+CPU_ROUNDS = 8  # in any launch without a GPU, which is only counted
 REPEATS = 20
-COUNTERS = 1024  # of counted adds
+COUNTERS = 1024  # for counted adds
 QUESTION = f"what a barrier, a node of a graph, a launch and an exchange cost, {OPERATIONS} or some tens in a row"
 NOTES = (
     "Median of 20 runs. Launches are queued after a kernel that keeps the GPU busy: no time of the host is in the "

@@ -1,4 +1,4 @@
-"""Bandwidth of this GPU's memory, measured in the same run: read in each way that it has.
+"""Read bandwidth of this GPU's memory, by each way to read that it has, measured in the run that needs it.
 
 Decoding reads almost only, so the fastest way to read is its ceiling. A copy also writes: the wrong ceiling.
 """

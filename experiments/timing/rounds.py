@@ -1,6 +1,6 @@
-"""Kernels of one exchange in a row, by the variants' own text: alone, or beside reading through the variants' ring.
+"""Kernels that repeat one exchange, made of the variants' text: alone, or beside reading through the variants' ring.
 
-What an exchange costs, and how much of it is exposed where a block reads meanwhile.
+They measure what an exchange costs, and how much of that is exposed where a block reads meanwhile.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from common.stacks.variant import Variant
 FILE = Path(__file__).with_suffix(".cu")
 RING = "bulk_ring"
 LONGEST_ROW = 8192  # bytes: a tile of the ring has a row of each of two matrices
-MECHANISMS = {  # of an exchange, and the variant that brings it; the baseline has the first one
+MECHANISMS = {  # ways to exchange, each with the variant that brings it; the baseline has the first one
     "cooperative barrier, then loads": (),
     "atomic counter, then loads": ("atomic_barrier",),
     "by value": ("by_value",),

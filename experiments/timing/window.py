@@ -1,6 +1,6 @@
-"""Reading memory with a given number of bytes under way on each SM, whose only block a kernel has.
+"""Rate of reading memory by the bytes in flight on each SM, with one block on each; and the slowest SM's share.
 
-What a window of a ring rests on: the rate of reading by what is under way, and the slowest SM beside the median one.
+These figures decide the window of a ring.
 """
 
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ BULK = tuple(
 
 @dataclass(frozen=True)
 class Sample:
-    """One launch. rate: bytes a second; slowest: rate of the slowest SM, of the median's."""
+    """One launch. rate: bytes a second; slowest: rate of the slowest SM, as a share of the median SM's."""
 
     rate: float
     slowest: float

@@ -20,7 +20,7 @@ class Outcome:
     """Cost of a candidate.
 
     seconds    None where it has no time; low, high: their bounds
-    state      why they cannot win, in a word: stopped early as too slow, unstable, or what failed; "": they can
+    state      why the time cannot win, in a word: stopped early as too slow, unstable, or what failed; "": it can
     record     id of the run; reason: why it has no time
     """
 

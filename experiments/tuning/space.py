@@ -19,7 +19,10 @@ Point = Mapping[str, int]  # parameter -> index of its value
 
 @dataclass(frozen=True)
 class Parameter:
-    """One choice: a variant in or out of the stack, or the value of one of its knobs. ordered: near ones are alike."""
+    """One choice: a variant in or out of the stack, or a value of one of its knobs.
+
+    ordered: neighboring values behave alike. usual: index of the default.
+    """
 
     variant: str
     knob: str | None
@@ -50,7 +53,7 @@ class Space:
     """All legal candidates.
 
     variants  that a stack may have, in its order, each after the ones that it needs
-    fixed     whether every stack has all of them
+    fixed     every stack has all of them
     given     knobs that are not searched, with their values
     """
 

@@ -115,7 +115,7 @@ class TritonStep:
         rotation = {"HEADS": m.heads, "HALF": m.head_dim // 2, "HALF_BLOCK": _power(m.head_dim // 2)}
         attention: dict[str, int | float] = {"DIM": m.head_dim, "DIM_BLOCK": _power(m.head_dim)}
         attention |= {"GROUP": m.heads // m.kv_heads, "SCALE": m.head_dim**-0.5, "POSITIONS": self.tiles.positions}
-        norm = weight("input_norm")  # also stands where the model has no vector
+        norm = weight("input_norm")  # also given where the model lacks a vector, and then not read
         bias, q_norm, k_norm = (
             weight(name) if present else norm
             for name, present in (("qkv_bias", m.qkv_bias), ("q_norm", m.qk_norm), ("k_norm", m.qk_norm))
