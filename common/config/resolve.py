@@ -26,8 +26,8 @@ from common.model.shapes import TRAITS, Model
 from common.model.stages import WARP
 from common.record.record import RunRecord
 from common.record.store import Store
-from common.stacks.catalog import Catalog, read_catalog
-from common.stacks.stack import Stack, choose_stacks
+from common.stacks.catalog import read_catalog
+from common.stacks.stack import choose_stacks
 
 SYNTHETIC = "synthetic"
 AUTO_MODEL = {"cuda": "qwen3_0_6b", "ptx": "tiny"}
@@ -55,15 +55,16 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
     model, positions = _model(top.section("model"), device, weights, root)
     formats = _formats(top)
     knobs = {key: value for key, value in top.values.items() if key in catalog.knobs}
-    # The default is true for an experiment and false for a run.
-    resume = top.flag("resume") if top.given("resume") else top.text("task") != "run"
+    given: bool | None = top.value("resume", bool | None)
+    resume = top.text("task") != "run" if given is None else given
     past = Store(top.location("results")).read(RunRecord) if resume and not top.given("seed") else []
     threads = top.value("threads", Threads)
     if threads % WARP:
         remedy = f"give a multiple of {WARP}, such as {8 * WARP}"
         raise LabError(f"threads={threads} is not a multiple of {WARP}", remedy)
+    listed, seconds = top.value("stack", tuple[str, ...] | None), top.value("budget_s", float | None)
     made: dict[str, Any] = {
-        "stacks": _stacks(top, catalog, knobs, threads),
+        "stacks": choose_stacks(catalog, top.section("variant").text("name"), listed, knobs, threads),
         "knobs": knobs,
         "device": device,
         "ptx": top.section("device").read(PtxOptions) if device.name == "ptx" else None,
@@ -75,7 +76,7 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
         "seed": past[-1].seed if past else seed_of(top),
         "validation": top.section("validate").read(Validation),
         "timing": _timing(top.section("timing")),
-        "budget": _budget(top),
+        "budget": Budget(seconds and budget.clock() + seconds, top.number("row_s")),
         "resume": resume,
     }
     config = RunConfig(**made, **top.fields(RunConfig, but=made))
@@ -155,14 +156,9 @@ def seed_of(top: Section) -> int:
     return SystemRandom().randrange(SEEDS) if given is None else given
 
 
-def _stacks(top: Section, catalog: Catalog, knobs: dict[str, Any], threads: int) -> tuple[Stack, ...]:
-    listed = top.texts("stack") if top.given("stack") else None
-    return choose_stacks(catalog, top.section("variant").text("name"), listed, knobs, threads)
-
-
 def _model(shape: Section, device: DeviceChoice, weights: str, root: Path) -> tuple[Model | None, int | None]:
     """The model, None if the weights bring it, and the given positions."""
-    positions = shape.whole("positions", low=1) if shape.given("positions") else None
+    positions: int | None = shape.value("positions", int | None)
     if shape.text("name") != "auto":
         return _read_model(shape), positions
     shape.only({"name", "positions"})
@@ -202,8 +198,3 @@ def _weights(top: Section) -> str:
     spec = top.text("weights")
     path = str(absolute(spec))
     return path if spec != SYNTHETIC and os.path.exists(path) else spec
-
-
-def _budget(top: Section) -> Budget:
-    until = budget.clock() + top.number("budget_s") if top.given("budget_s") else None
-    return Budget(until, top.number("row_s"))
