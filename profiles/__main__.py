@@ -14,6 +14,7 @@ from common.config.cli import run_task
 from common.errors.machine import make_writable
 from common.stacks.stack import title
 from experiments.run.setup import Setup
+from experiments.run.timeline import summary
 from experiments.tables.progress import progress
 from profiles import ncu, nsys
 from profiles.target import Profile, read, require_passed
@@ -21,9 +22,6 @@ from profiles.tool import FULL_NAMES, find
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from experiments.run.steps import LabStack
-    from experiments.run.timeline import Timeline
 
 
 def profile(cfg: DictConfig) -> int:
@@ -55,16 +53,10 @@ def _timeline(made: Profile) -> tuple[Path, "DataFrame", str]:
     timeline.draw(found, folder / "timeline.svg")
     reading = timeline.reading(found)
     if found.timed:
-        reading += f" Its record is {_keep(stack, made.position, found)}."
+        about = {"source_sha": stack.source.sha, "blocks": stack.found.blocks, "position": made.position}
+        record = stack.append({"kind": "timeline", **about, **summary(found)})
+        reading += f" Its record is {record}."
     return folder, timeline.by_stage(found), reading
-
-
-def _keep(stack: "LabStack", position: int, found: "Timeline") -> str:
-    """Write the record of a timeline in ns; returns its id."""
-    from experiments.run.timeline import summary
-
-    about = {"kind": "timeline", "source_sha": stack.source.sha, "blocks": stack.found.blocks, "position": position}
-    return stack.append(about | summary(found))
 
 
 def _under_tool(made: Profile, options: Sequence[str]) -> tuple[Path, "DataFrame"]:
