@@ -41,8 +41,7 @@ def times(found: Timeline) -> "DataFrame":
         of = blocks.groupby("block").sum() if stage == "all stages" else blocks.loc[stage]
         work, wait = of["work"].mean(), of["wait"].mean()
         rows.append((stage, len(of), work, of["work"].max(), wait, 100 * wait / (work + wait) if work + wait else 0.0))
-    unit = found.unit
-    heads = ("stage", "blocks", f"work ({unit})", f"slowest block ({unit})", f"waiting ({unit})", "waiting (%)")
+    heads = ("stage", "blocks", "work (ns)", "slowest block (ns)", "waiting (ns)", "waiting (%)")
     return pandas.DataFrame(rows, columns=heads)
 
 
@@ -54,7 +53,7 @@ def order(found: Timeline) -> "DataFrame":
     import pandas
 
     rows = []
-    for stage, spans in sorted(found.spans.groupby("stage"), key=lambda group: group[1]["begin"].min()):
+    for stage, spans in found.spans.groupby("stage", sort=False):  # as they begin
         layers = spans.groupby("layer")
         synchronized = (layers["passed"].min() > layers["end"].max()).all()
         blocks = sorted(set(spans["block"]))

@@ -38,7 +38,7 @@ def test_a_server_that_cannot_start_says_why(capsys):
 
 
 def test_stages_sum_layers_and_leave_out_blocks_without_a_part():
-    rows = [("qkv", 0, 1, 5, 9, 10), ("qkv", 1, 1, 20, 21, 25), ("embed", 0, 0, 0, 2, 4), ("embed", 0, 1, 1, 2, 4)]
+    rows = [("embed", 0, 0, 0, 2, 4), ("embed", 0, 1, 1, 2, 4), ("qkv", 0, 1, 5, 9, 10), ("qkv", 1, 1, 20, 21, 25)]
     spans = pandas.DataFrame(rows, columns=["stage", "layer", "block", "begin", "end", "passed"])
     found = stage_times(Timeline("a title", "ns", spans))
     assert found["stages"] == [

@@ -17,7 +17,7 @@ UNWRITTEN = 0x7FC000007FC00000  # two fp32 NaN, which `read` puts where no block
 
 @dataclass(frozen=True)
 class Timeline:
-    """Timeline of one step. `spans` has a row for each stage, layer and block that wrote timestamps.
+    """Timeline of one step. `spans` has a row for each stage, layer and block that wrote timestamps, as they begin.
 
     begin, end  of the stage's work, by thread 0 of the block
     passed      when the block passed the barrier after the stage; `end` if no barrier follows

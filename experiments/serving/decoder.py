@@ -124,7 +124,7 @@ def stage_times(timeline: Timeline) -> dict[str, Any]:
     stages = [
         {"stage": stage}
         | {kind: [int(own[block]) if block in own else None for block in range(blocks)] for kind, own in both.items()}
-        for stage in spans.groupby("stage")["begin"].min().sort_values().index
+        for stage in spans["stage"].unique()
         for both in [times.loc[stage]]
     ]
     about = {"title": timeline.title, "unit": timeline.unit, "reading": READING[timeline.unit]}
