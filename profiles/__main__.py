@@ -15,6 +15,7 @@ from common.errors.machine import make_writable
 from common.stacks.stack import title
 from experiments.run.setup import Setup
 from experiments.run.timeline import summary
+from experiments.tables.commands import relative
 from experiments.tables.progress import progress
 from profiles import ncu, nsys
 from profiles.target import Profile, read, require_passed
@@ -35,8 +36,7 @@ def profile(cfg: DictConfig) -> int:
         folder, table = _under_tool(made, options[made.tool])
         reading = ""
     path = _describe(made, folder, table, reading)
-    shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-    print(f"{table.to_string(index=False)}\n\n{reading}\n{shown}".replace("\n\n\n", "\n\n"))
+    print(f"{table.to_string(index=False)}\n\n{reading}\n{relative(path)}".replace("\n\n\n", "\n\n"))
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from common.compile.target import number
 from common.errors import LabError
 from experiments.engines.race import Arrived, Generate, Ran, Workload, judged, timed, timed_session
 from experiments.engines.torch_step import SHOWN, TorchSession, TorchStep
@@ -100,7 +101,7 @@ def triton_kernels(work: Workload) -> Ran:
         raise LabError("Triton needs torch for CUDA to reach the GPU", "make .venv with TORCH=cuda")
     lab, target = work.lab, None
     if options := lab.config.ptx:
-        folder, arch = lab.config.cache / "kernels", int(options.arch.removeprefix("sm_"))
+        folder, arch = lab.config.cache / "kernels", number(options.arch)
         target = Target(folder, arch, options.races, lab.config.seed, options.timeout_s, not lab.model.large)
     with closing(TritonSession(lab.layout, lab.packed.flat, target)) as session:
         validated = judged(session, lab)

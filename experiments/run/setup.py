@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from common.compile.source import Source, build
+from common.compile.target import number
 from common.config.resolve import SYNTHETIC, check_positions
 from common.config.run_config import RunConfig
 from common.errors import LabError, known
@@ -108,8 +109,7 @@ class Setup:
         folder, seed, options = self.config.cache / "kernels", self.config.seed, self.config.ptx
         if options is None:
             return PtxDevice(folder, seed=seed, races=races, note=self.show.note)
-        arch = int(options.arch.removeprefix("sm_"))
-        return PtxDevice(folder, arch, seed, races, options.timeout_s, self.show.note)
+        return PtxDevice(folder, number(options.arch), seed, races, options.timeout_s, self.show.note)
 
     @cached_property
     def expected(self) -> "ReferenceSteps":

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from common.compile.target import number
 from common.config.run_config import RunConfig
 from common.display.table import NAME, TEXT, Cell, Column, Table, terminal
 from common.stacks.stack import title
@@ -97,7 +98,7 @@ def _columns(rows: Sequence[Row]) -> Iterator[tuple[Column, list[Any]]]:
     yield Column("at stage", TEXT, "proof"), [row.worst_stage for row in rows]
     yield from _counts(rows)
     archs = {arch for row in rows for arch in row.resources}
-    for arch in sorted(archs, key=lambda arch: int(arch.removeprefix("sm_"))):
+    for arch in sorted(archs, key=number):
         yield Column(f"{arch}\nregs/spill", group="resources"), [_registers(row.resources.get(arch)) for row in rows]
     positions = sorted({timed.position for row in rows for timed in row.latencies})
     for position in positions:
