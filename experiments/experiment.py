@@ -211,8 +211,9 @@ class Experiment(Choice):
 
     @cached_property
     def _about(self) -> dict[str, Any]:
-        names = ("task", "device", "seed", "threads", "blocks")
+        names, origin = ("task", "device", "seed", "threads", "blocks"), provenance()
         return {name: getattr(self.config, name) for name in names} | {
+            "versions": {name: origin[name] for name in ("torch", "nvrtc")},
             "options": self.options.values,
             "model": self.model,
             "weights": self.packed.sha,

@@ -41,9 +41,9 @@ def provenance(gpu: Gpu | None = None) -> dict[str, Any]:
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": _command(),
         "python": platform.python_version(),
-        "torch": _installed("torch"),
-        "cupy": _installed("cupy-cuda13x", "cupy-cuda12x", "cupy"),
-        "numpy": _installed("numpy"),
+        "torch": installed("torch"),
+        "cupy": installed("cupy-cuda13x", "cupy-cuda12x", "cupy"),
+        "numpy": installed("numpy"),
         "nvrtc": _nvrtc_version(),
         "machine": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",
@@ -104,7 +104,7 @@ def lab_version() -> str | None:
     try:
         return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     except (OSError, KeyError, tomllib.TOMLDecodeError):
-        return _installed("megakernel-lab")
+        return installed("megakernel-lab")
 
 
 def _command() -> str:
@@ -116,7 +116,7 @@ def _command() -> str:
     return line.replace(home, "~") if len(home) > 1 else line
 
 
-def _installed(*names: str) -> str | None:
+def installed(*names: str) -> str | None:
     """Version of the first installed distribution in `names`, or None; does not import it."""
     for name in names:
         try:

@@ -12,6 +12,7 @@ from common.config.run_config import RunConfig
 from common.devices.protocol import Session
 from common.errors import LabError, Mismatched, known
 from common.errors.machine import MachineError, system_errors
+from common.record.provenance import installed
 from experiments.engines.arms import ARMS, Arm
 from experiments.engines.race import IDS, LOGITS, RUNS, STAGES, WARM_UPS, Ran, Workload, judged, timed_session
 from experiments.experiment import NOT_RUN, Experiment
@@ -67,7 +68,7 @@ def ask(experiment: Experiment) -> ResultTable:
     own = experiment.session_rows(experiment.chosen, raced)
     rows = [{"system": f"this lab: {row.pop('variant')}", **row, **OWN} for row in own]
     for name in chosen:
-        if row := experiment.row(name, partial(rival, name)):
+        if row := experiment.row(name, partial(rival, name), version=installed(ARMS[name].package)):
             rows.append({"system": name, **row, "settings": ARMS[name].settings, "also does": ARMS[name].also})
     return experiment.answer(QUESTION, rows, NOTES, (COUNTED, MISSING))
 

@@ -29,14 +29,13 @@ def ask(experiment: Experiment) -> ResultTable:
     archs = experiment.config.archs
     if not archs:
         raise LabError("archs=[] leaves nothing to read", "name one, such as archs=[sm_90]")
-    compiler = f"NVRTC {version()}"
     read: dict[str, dict[str, Resources]] = {}  # by the sha of the text: parents occur many times
     rows: list[dict[str, Any]] = []
     for stack in experiment.stacks(experiment.options.texts("variants")):
         work = partial(_by_arch, experiment, stack, read)
-        found = experiment.row(label_of(stack), work, stack=stack, archs=archs, compiler=compiler)
+        found = experiment.row(label_of(stack), work, stack=stack, archs=archs)
         rows += (found or {}).values()
-    return ResultTable("sass", QUESTION, rows, COUNTED, (*NOTES, f"Compiled by {compiler}."), keys=2)
+    return ResultTable("sass", QUESTION, rows, COUNTED, (*NOTES, f"Compiled by NVRTC {version()}."), keys=2)
 
 
 def _by_arch(experiment: Experiment, stack: Stack, read: dict[str, dict[str, Resources]]) -> dict[str, dict[str, Any]]:

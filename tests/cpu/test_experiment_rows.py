@@ -11,8 +11,10 @@ from checkpoints import MODEL, save
 from common.compile.source import Source
 from common.config import budget
 from common.errors import CompileError, Crashed, LabError
+from common.record.provenance import provenance
 from common.record.store import Store
 from common.stacks.stack import Stack
+from experiments import experiment
 from experiments.__main__ import main
 from experiments.engines.arms import ARMS
 from experiments.run.steps import LabStack
@@ -112,6 +114,15 @@ def test_an_interrupted_experiment_goes_on_after_its_last_row(run, monkeypatch):
     assert [row["variant"] for row in records[-1]["table"]] == NAMES
     assert run(*QUALITY, "options.tokens=4")[0] == 0, "another question"
     assert len(called) == 4
+
+
+def test_a_row_of_another_version_is_made_again(run, monkeypatch):
+    argv = ["experiment=sass", "options.variants=[baseline]", "archs=[sm_90]"]
+    run(*argv)
+    run(*argv)
+    monkeypatch.setattr(experiment, "provenance", lambda: provenance() | {"nvrtc": "99.9"})
+    _, records = run(*argv)
+    assert [row["asked"]["versions"]["nvrtc"] == "99.9" for row in records if row["kind"] == "row"] == [False, True]
 
 
 def test_no_row_begins_that_the_budget_does_not_hold(run, monkeypatch):
