@@ -25,7 +25,6 @@ class Program:
 
     def __init__(self, ptx: str) -> None:
         self._ptx, self._seed = PtxProgram(Machine(library(cache_folder())), ptx), 0
-        self.kernels = self._ptx.module.kernels
         self._prices: dict[tuple[str, int], np.ndarray] = {}
 
     def shared(self, kernel: str) -> int:

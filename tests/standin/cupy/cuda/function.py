@@ -11,7 +11,6 @@ from standin_gpu import errors
 from standin_gpu.cython import typed
 from standin_gpu.device import MULTIPROCESSORS
 from standin_gpu.errors import CUDADriverError
-from standin_gpu.images import Image, PtxFunction
 from standin_gpu.launching import Kernel, launch
 from standin_gpu.machine import MACHINE
 
@@ -42,27 +41,6 @@ class Function:
         if enable_cooperative_groups:
             grid = _shrunk(grid, self._kernel.occupancy(prod(block), shared_mem) * MULTIPROCESSORS)
         launch(self._kernel, grid, block, args, shared_mem, on)
-
-
-class Module:
-    """A module that is loaded without its text: see standin_gpu/images.py."""
-
-    @typed
-    def load(self, cubin: bytes) -> None:
-        MACHINE.call(CUDADriverError)
-        self._image = Image(cubin)
-
-    @typed
-    def get_function(self, name: str) -> "Loaded":
-        MACHINE.call(CUDADriverError)
-        return Loaded(self._image.function(name))
-
-
-class Loaded:
-    """Its function: CuPy's Function, which only the driver's own calls launch."""
-
-    def __init__(self, function: PtxFunction) -> None:
-        self.ptr = driver._handle(function)
 
 
 def _shrunk(grid: tuple[int, int, int], most: int) -> tuple[int, int, int]:

@@ -96,20 +96,6 @@ def deviceSynchronize() -> None:  # noqa: N802
 
 
 @typed
-def streamQuery(stream: int) -> int:  # noqa: N802
-    """A status in place of an exception: not ready, or the error that ends the context."""
-    try:
-        MACHINE.call()
-        (on,) = (queue for queue in MACHINE.order.queues if 1000 + queue.number == stream)
-        if on.endless or on.ready > MACHINE.order.now:
-            return errors.NOT_READY
-        MACHINE.wait(on)
-    except CUDARuntimeError as error:
-        return error.status
-    return 0
-
-
-@typed
 def profilerStart() -> None:  # noqa: N802
     MACHINE.call()
 
