@@ -112,9 +112,13 @@ def test_a_table_whose_reader_has_gone_is_no_verdict(monkeypatch):
         os.dup2(os.open(os.devnull, os.O_WRONLY), write)  # for what it still holds
 
 
-def test_a_run_leaves_no_other_file(tmp_path):
+def test_a_multirun_leaves_hydras_file_beside_its_records_and_no_other(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     before = sorted(os.listdir(ROOT))
-    shell("experiments", "threads=100")
+    assert experiments.main(["-m", "threads=100,200", "device=ptx", f"results={tmp_path}/there/r.jsonl"]) == 2
+    kept = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
+    assert [*map(str, kept)] == ["there/multirun/multirun.yaml"]
     assert sorted(os.listdir(ROOT)) == before
 
 

@@ -1,6 +1,7 @@
 """NVRTC and nvdisasm: kernels with known registers, spills, memory and instructions, compiled without a GPU."""
 
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -131,13 +132,12 @@ def test_spills_are_those_that_ptxas_reports(arch, cubins, cache):
 
 
 def test_instructions_are_found_at_their_lines(cubins, cache):
-    lines = KERNELS.splitlines()[2:]  # after the #line
+    lines, at = KERNELS.splitlines()[2:], defaultdict(list)  # after the #line
     for file, line, opcode in sass.instructions(sass.sass(cubins["sm_80"], cache_dir=cache)):
         assert file.endswith("made/up.cu")
-        if opcode.startswith("LDG."):
-            assert "uint4 a = wide" in lines[line - 1]
-        if opcode.startswith("LDGSTS"):
-            assert "cp.async" in lines[line - 1]
+        at[opcode.split(".")[0]].append(lines[line - 1])
+    assert ["uint4 a = wide" in line for line in at["LDG"]] == 3 * [True]
+    assert ["cp.async.cg" in line for line in at["LDGSTS"]] == [True]
 
 
 def test_fma_contraction_is_controlled_by_the_source():
@@ -205,11 +205,6 @@ def test_a_cubin_is_compiled_once(tmp_path, monkeypatch):
     monkeypatch.setattr(sass, "_tool", None)
     assert nvrtc.compile_cubin(text, "sm_80", cache_dir=tmp_path) == first
     assert sass.sass(first, cache_dir=tmp_path) == listing
-    monkeypatch.undo()
-    for other in (text.replace("3", "4"), text + " "):
-        nvrtc.compile_cubin(other, "sm_80", cache_dir=tmp_path)
-    nvrtc.compile_cubin(text, "sm_86", cache_dir=tmp_path)
-    assert len(list(tmp_path.glob("*.cubin"))) == 4
 
 
 def test_a_cache_that_cannot_be_written_is_reported(tmp_path):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from sampled import tree
-from standin import environment
 
 READ = "import sampled; print(sampled.SAMPLE, sampled.seed_for('a'), sampled.seed_for('b'))"
 
@@ -52,9 +51,3 @@ def test_another_process_draws_the_same_part_and_the_same_seeds():
     other = sample(LAB_SAMPLE="other")
     assert len({*seeds, *other[1:]}) == 4
     assert sample(LAB_SEED="7", LAB_SAMPLE="other") == ["other", "7", "7"]
-
-
-def test_a_machine_with_a_driver_draws_a_part_too():
-    """All cases are hundreds of seconds of a GPU; they are requested by name."""
-    with_driver = os.pathsep.join((environment()["PYTHONPATH"], str(Path(__file__).parent)))
-    assert sample(PYTHONPATH=with_driver) == sample()

@@ -20,7 +20,7 @@ class Timeline:
     """Timeline of one step. `spans` has a row for each stage, layer and block that wrote timestamps, as they begin.
 
     begin, end  of the stage's work, by thread 0 of the block
-    passed      when the block passed the barrier after the stage; `end` if no barrier follows
+    passed      when the block went on, behind the barrier after the stage if there is one; `end` of the last stage
     unit        "ns" or "ordinal", counted from the first timestamp of the step
     timed       True if the difference of two timestamps is a time; False on a CPU
     """

@@ -54,7 +54,6 @@ def test_a_stage_without_a_barrier_after_it_has_no_wait(trace):
     spans = trace("redundant_rmsnorm").spans
     free = spans[spans["stage"].isin(("input_norm", "post_norm"))]
     kept = spans[spans["stage"] == "qkv"]
-    assert free["passed"].min() >= 0
     assert any(rows["passed"].min() < rows["end"].max() for _, rows in free.groupby(["stage", "layer"]))
     assert all(rows["passed"].min() >= rows["end"].max() for _, rows in kept.groupby("layer"))
 
