@@ -10,6 +10,7 @@ from math import inf
 from processes import alive, children
 
 from common import ROOT
+from common.config import budget
 from experiments.evidence import execute as module
 from experiments.evidence.execute import execute
 
@@ -25,9 +26,12 @@ def test_exit_code_and_last_lines(capfd):
     assert capfd.readouterr().err.split() == [str(number) for number in range(2 * module.TAIL)]
 
 
-def test_a_step_is_stopped_at_its_deadline(monkeypatch):
-    monkeypatch.setattr(module, "GRACE", 0.5)
-    ended = execute(SLEEPS, 2.5)
+def test_a_step_is_stopped_at_its_deadline(monkeypatch, tmp_path):
+    """Its clock stands still until it has begun."""
+    begun = tmp_path / "begun"
+    monkeypatch.setattr(budget, "clock", lambda: 100.0 * begun.exists())
+    lines = f"import time; print('begun', flush=True); open({str(begun)!r}, 'w').close(); time.sleep(1000)"
+    ended = execute(["timeit", "-n1", "-r1", lines], 100)
     assert (ended.code, ended.tail) == (None, "begun\n")
 
 

@@ -1,5 +1,6 @@
 """Rows on a GPU, by what they do on the stand-in: compiled ahead, one at a time, nothing twice, no wait counted."""
 
+import time
 from collections import Counter
 from dataclasses import replace
 from threading import Thread
@@ -78,8 +79,8 @@ def test_one_at_a_time_uses_a_gpu_and_the_other_says_that_it_waits(setup):
     with setup.exclusive_gpu(), setup.exclusive_gpu():
         thread = Thread(target=use)
         thread.start()
-        while not said:
-            pass
+        while not said and thread.is_alive():
+            time.sleep(0.01)
         thread.join(0.2)
         order.append("first")
     thread.join()
