@@ -140,17 +140,17 @@ def test_an_answer_is_that_of_a_fresh_engine_whatever_came_before(setup, seed, t
 
 
 def test_no_access_of_a_sampled_answer_with_drafts_races(setup, seed):
-    """No trial of the validator runs the sampler, here of several warps. Two executors of CUDA text draw the same."""
+    """No trial of the validator runs the sampler, here of several warps."""
     draw, request = random.Random(seed), None
     small = ["model.vocab=1100", *(f"model.{name}=32" for name in ("hidden", "intermediate", "head_dim"))]
     small += [f"model.{name}=1" for name in ("layers", "heads", "kv_heads")]
-    with opened(setup(*small), "baseline", 3) as on_host:
-        while not request or on_host.stats().steps == request.max_tokens:  # until a draft is right
-            prompt = draw.choices(range(on_host.model.vocab), k=3) * 3
+    with opened(setup(*small), "baseline", 3) as plain:
+        while not request or plain.stats().steps == request.max_tokens:  # until a draft is right
+            prompt = draw.choices(range(plain.model.vocab), k=3) * 3
             request = Request(tuple(prompt), 8, Sampling(0.05, 5, 0.95, 0.7, draw.randrange(99)))
-            want = [token for piece in on_host.stream(request) for token in piece.ids]
-        steps = on_host.stats().steps
-        assert on_host._sampler._source.threads > 32
-    with opened(setup(*small, "device=ptx", "device.races=true"), "baseline", 3) as racing:
+            want = [token for piece in plain.stream(request) for token in piece.ids]
+        steps = plain.stats().steps
+        assert plain._sampler._source.threads > 32
+    with opened(setup(*small, "device.races=true"), "baseline", 3) as racing:
         assert [token for piece in racing.stream(request) for token in piece.ids] == want
         assert racing.stats().steps == steps < request.max_tokens

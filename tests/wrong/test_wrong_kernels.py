@@ -20,10 +20,7 @@ ONE = "if (blockIdx.x != 0 || threadIdx.x != 0) return;"
 
 
 def kernel(model, body: str) -> Source:
-    """The baseline with another `decode`: `step(c)` is the correct step, and `c` the context.
-
-    A static variable of `body` needs a unique name: the loader merges `decode()::name` of all libraries.
-    """
+    """The baseline with another `decode`: `step(c)` is the correct step, and `c` the context."""
     source = build([], model, 64)
     assert source.text.count(ENTRY) == 1
     decode = f"static DEVICE void decode(const Context &c, int) {{\n{body}\n}}"
