@@ -260,7 +260,7 @@ def test_reference_steps_are_kept_for_the_same_start_and_no_other(seed, monkeypa
     assert len(computed) == before + 1 + RUNS  # the oldest was dropped
 
 
-def test_reference_steps_on_disk_are_those_of_another_process_with_the_same_weights(seed, tmp_path, monkeypatch):
+def test_reference_steps_on_disk_are_read_back_as_they_were(seed, tmp_path, monkeypatch):
     layout, weights = Layout(MODEL), random_weights(MODEL, seed)
     random = torch.Generator().manual_seed(seed)
     cache = torch.randn(layout.cache.shape, generator=random).bfloat16()
@@ -273,6 +273,3 @@ def test_reference_steps_on_disk_are_those_of_another_process_with_the_same_weig
     assert all(torch.equal(found[tap], taps[tap]) and found[tap].dtype == taps[tap].dtype for tap in taps.values)
     assert (same, found.token) == (allowed, taps.token)
     assert torch.equal(found.stored, taps.stored)
-    for model, sha in ((dataclasses.replace(MODEL, rope_theta=1e4), "a"), (MODEL, "b")):
-        with pytest.raises(pytest.fail.Exception, match="computed"):
-            ReferenceSteps(model, layout, weights, "cpu", tmp_path, sha).step(*start)

@@ -9,7 +9,6 @@ import pytest
 
 from common.config.run_config import Timing, Validation
 from common.json_values import to_json
-from common.record.store import key
 from common.stacks.stack import Stack
 from experiments.experiment import Experiment
 from experiments.run.describe import identity, origin_of, proof_of, request_of
@@ -34,21 +33,6 @@ def sweep(configured, cpu_cache: Path, tmp_path: Path, seed):
 
     run.experiment = Experiment(config, Quiet())
     return run
-
-
-@pytest.mark.parametrize("field", ["source_sha", "knobs", "model", "weights_sha", "device", "compiler"])
-def test_every_part_of_a_key_matters(field, tiny):
-    parts = {
-        "source_sha": "a",
-        "knobs": {"v": {"k": 1}},
-        "model": tiny,
-        "weights_sha": "b",
-        "device": "c",
-        "compiler": "d",
-    }
-    others = {"knobs": {"v": {"k": 2}}, "model": replace(tiny, rope_theta=1e4)}
-    assert key(**parts) == key(**parts)
-    assert key(**parts) != key(**{**parts, field: others.get(field, "another")})
 
 
 def test_a_key_has_what_the_record_says_it_is_of(tiny):

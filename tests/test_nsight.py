@@ -1,19 +1,16 @@
 """Command lines of nsys and ncu: each option against the documented names, and the tools if installed."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from nsight_samples import CSV, write_export
+from nsight_samples import fake_tools
 
 from common.config.cli import composed
 from profiles.__main__ import main
 
-FAKE = Path(__file__).with_name("fake_nsight.py")
 REAL = {name: path for name in ("nsys", "ncu") if (path := shutil.which(name))}
 ON_PTX = ("device=ptx", "model=tiny", "variant=baseline", "seed=7")
 
@@ -21,16 +18,10 @@ ON_PTX = ("device=ptx", "model=tiny", "variant=baseline", "seed=7")
 @pytest.fixture
 def nsight(tmp_path, monkeypatch):
     """nsight(*argv): run `python -m profiles` with the two fakes on PATH; the exit code and the calls."""
-    samples, bin_ = tmp_path / "nsight", tmp_path / "bin"
-    samples.mkdir()
-    bin_.mkdir()
-    for name in ("nsys", "ncu"):
-        (bin_ / name).write_text(f"#!{sys.executable}\n{FAKE.read_text()}")
-        (bin_ / name).chmod(0o755)
-    write_export(samples / "report.sqlite")
-    (samples / "details.csv").write_text(CSV)
-    monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
-    monkeypatch.setenv("FAKE_NSIGHT", str(samples))
+    for variable, value in fake_tools(tmp_path).items():
+        monkeypatch.setenv(variable, value)
+    samples = tmp_path / "nsight"
+    (samples / "start").unlink()
 
     def run(*argv: str) -> tuple[int, list[dict]]:
         code = main([*ON_PTX, f"results={tmp_path}/out/records.jsonl", *argv])

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from permissions import without_root_rights
 from whole_rows import RUN
 
 from common import ROOT
@@ -221,12 +220,6 @@ def test_an_unwritable_path_is_reported_before_any_work(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(LabError, match=r"cannot be written: .*; choose another file with results="):
         Store(tmp_path / "file/r.jsonl").check()
-
-
-def test_a_folder_without_permission_is_reported(tmp_path):
-    tmp_path.chmod(0o500)
-    with without_root_rights(), pytest.raises(LabError, match="Permission denied"):
-        Store(tmp_path / "r.jsonl").check()
 
 
 def test_check_writes_no_row(tmp_path):

@@ -196,12 +196,6 @@ def test_ids_reach_hydra_as_they_are():
     assert show.words(["--cfg", "job"]) == ["--cfg", "job"]
 
 
-def test_help_of_the_command(capfd):
-    assert show.main(["--help"]) == 0
-    out = capfd.readouterr().out
-    assert "python -m experiments.show last" in out
-
-
 def test_seconds_of_the_parts_of_a_run_are_shown_where_the_record_has_them(store, shows):
     old, new = store(record(), record(seconds={"compile": 1.234, "trials": 20.0}))
     assert "seconds\n" not in shows(old)[1]

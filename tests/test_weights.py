@@ -201,11 +201,6 @@ def test_packed_weights_are_cached_once(tmp_path: Path, cache: Path) -> None:
     load(str(file), None, None, cache)[2].flat.zero_()
     assert kept.read_bytes() == content
 
-    for damaged in (content[:-2], content + b"\0\0", b""):
-        kept.write_bytes(damaged)
-        assert load(str(file), None, None, cache)[2].sha == packed.sha
-        assert kept.read_bytes() == content
-
     # Other heads, same total of q, k and v rows: a cached file must not hide that the shapes no longer fit.
     save(file.parent, num_attention_heads=2, num_key_value_heads=1, head_dim=32)
     with pytest.raises(LabError, match="q_norm"):
