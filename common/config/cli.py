@@ -21,7 +21,7 @@ from yaml import YAMLError
 from common import ROOT
 from common.cache.folder import place
 from common.config import help
-from common.config.explain import check_choice, explain, hydra_in
+from common.config.explain import check_choice, explain, hydra_of
 from common.config.texts import admit_text
 from common.errors import LabError, Unfinished
 from common.errors.machine import system_errors
@@ -146,7 +146,7 @@ def _composed(config_name: str, arguments: list[str], root: Path) -> tuple[DictC
     """The configuration, and a copy with Hydra's own part."""
     _register_resolvers(root)
     try:
-        with hydra_in(root):
+        with hydra_of(root):
             config = compose(config_name, arguments, return_hydra_config=True)
     except ValueError as error:  # Hydra raises it, such as for a null in place of a name
         raise explain(error, config_name, arguments, root) from error

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -14,19 +15,21 @@ from common.errors import LabError, known, unknown
 from common.stacks.catalog import read_catalog
 
 NO_CHOICES = ("gpu", "hydra")  # folders of conf/ that hold other yaml
+STATE = RLock()  # Hydra has one state for all threads of a process
 SEVERAL = "write a stack as stack=[a,b], a list as [1,2], quote a text with a comma, or run each value with -m"
 
 
 @contextmanager
-def hydra_in(root: Path) -> Iterator[None]:
-    """Context in which Hydra composes from conf/ of `root`; its one state per process is restored afterwards."""
-    before = GlobalHydra.instance().hydra
-    GlobalHydra.instance().clear()
-    try:
-        with initialize_config_dir(version_base="1.3", config_dir=str(root / "conf")):
-            yield
-    finally:
-        GlobalHydra.instance().hydra = before
+def hydra_of(root: Path) -> Iterator[None]:
+    """Hydra for conf/ below `root`, in one thread at a time. Its state is put back afterwards, as a program had it."""
+    with STATE:
+        before = GlobalHydra.instance().hydra
+        GlobalHydra.instance().clear()
+        try:
+            with initialize_config_dir(version_base="1.3", config_dir=str(root / "conf")):
+                yield
+        finally:
+            GlobalHydra.instance().hydra = before
 
 
 def check_choice(group: str, name: str, root: Path) -> None:
@@ -78,7 +81,7 @@ def _unknown_key(key: str, config_name: str, arguments: Sequence[str], root: Pat
     """
     groups = {path.name for path in (root / "conf").iterdir() if path.is_dir()} - {key}
     chosen = [argument for argument in arguments if argument.partition("=")[0] in groups and "," not in argument]
-    with hydra_in(root):
+    with hydra_of(root):
         config = compose(config_name, chosen)
     path, dot, _ = key.rpartition(".")
     siblings = OmegaConf.select(config, path) if path else config

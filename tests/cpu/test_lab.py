@@ -6,6 +6,9 @@ import random
 import re
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -16,6 +19,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import experiments.lab
 from common import ROOT
+from common.config import cli
 from common.config.cli import composed
 from common.config.device_choice import DeviceChoice
 from common.config.texts import override_text
@@ -162,15 +166,27 @@ def test_hydra_is_left_as_it_was(tmp_path):
     """In a notebook or a program that uses Hydra for itself, and after a mistake."""
     (tmp_path / "mine.yaml").write_text("value: 3\n")
     with initialize_config_dir(version_base=None, config_dir=str(tmp_path)):
-        for keys in ({"model": "tiny"}, {"model": "tinny"}, {"modle": "tiny"}):
+        for word in ("model=tiny", "model=tinny", "timing.stpes=1"):
             before = GlobalHydra.instance().hydra
-            try:
-                Lab(device="ptx", **keys)
-            except LabError:
-                assert keys != {"model": "tiny"}
+            with nullcontext() if word == "model=tiny" else pytest.raises(LabError, match="did you mean"):
+                Lab(word, device="ptx")
             assert GlobalHydra.instance().hydra is before
             assert compose("mine").value == 3
     assert not GlobalHydra.instance().is_initialized()
+
+
+def test_labs_are_opened_in_several_threads(monkeypatch):
+    """Hydra has one state for all of them."""
+
+    def compose_late(*given, **more):
+        time.sleep(0.05)
+        return composes(*given, **more)
+
+    composes, threads = cli.compose, [32, 64, 96, 128]
+    monkeypatch.setattr(cli, "compose", compose_late)
+    with ThreadPoolExecutor(4) as pool:
+        labs = pool.map(lambda number: Lab(device="ptx", model="tiny", threads=number), threads)
+        assert [lab.config.threads for lab in labs] == threads
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed():
