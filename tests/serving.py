@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import gt
 
 import httpx
 from fake_engine import FakeDecoder
@@ -59,6 +60,12 @@ class Running:
         found = len(self.server.server_state.tasks), len(os.listdir("/proc/self/fd"))
         self.connect()
         return found
+
+    def closed(self, most: tuple[int, int]) -> None:
+        """Wait until no more is open."""
+        end = time.monotonic() + PATIENCE_S
+        while any(map(gt, now := self.open(), most)):
+            assert time.monotonic() < end, f"tasks and files: {now}, not {most}"
 
     def settled(self, name: str, value: float) -> None:
         """Wait until a metric has `value`."""

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra `serve`")
 pytest.importorskip("openai", reason="needs the extra `dev`")
 
+import httpx
 import openai
 from fake_engine import BUG, HANG, LOSSES, POSITIONS, SLOW, FakeDecoder, following, text_of
 from fastapi.testclient import TestClient
@@ -181,6 +182,23 @@ def test_one_at_a_time_and_a_bounded_queue():
         second.join(PATIENCE_S)
         assert waiting == [following(PROMPT, 3)]
         assert server.metric("lab_left_total") == 1
+
+
+def test_an_answer_in_one_piece_ends_when_its_client_leaves():
+    with serving() as server:
+        body, impatient = GOOD | {"prompt": [1, SLOW], "max_tokens": 200}, httpx.Timeout(PATIENCE_S, read=0.1)
+        with pytest.raises(httpx.ReadTimeout):
+            server.http.post(PATH, json=body, timeout=impatient)
+        server.settled("lab_left_total", 1)
+
+
+def test_metrics_count_the_tokens_and_times_of_answers():
+    with serving() as server:
+        server.ids([1, 2, SLOW], 4)  # the first one after 0.001 s, as the engine says
+        shown = server.http.get("/metrics").text
+        assert 'lab_tokens_total{kind="prompt"} 3.0\n' in shown
+        assert 'lab_tokens_total{kind="generated"} 4.0\n' in shown
+        assert server.metric("lab_answer_seconds_sum") > server.metric("lab_first_token_seconds_sum") == 0.001
 
 
 def test_a_deadline_holds_in_the_queue_and_in_an_answer():

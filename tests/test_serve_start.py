@@ -10,13 +10,15 @@ pytest.importorskip("openai", reason="needs the extra `dev`")
 import pandas
 from serving import LIMITS, serving
 
+from common.config.cli import composed
+from common.config.resolve import split
 from common.errors import LabError
 from common.stacks.catalog import read_catalog
 from experiments.run.timeline import Timeline
 from experiments.serve import main
 from experiments.serving.decoder import stage_times
 from experiments.serving.server import announce
-from experiments.serving.settings import Settings
+from experiments.serving.settings import SERVER_KEYS, Settings, read_settings
 
 
 def test_a_server_that_cannot_start_says_why(capsys):
@@ -36,6 +38,12 @@ def test_a_server_that_cannot_start_says_why(capsys):
         "error: bind=0.0.0.0 lets other machines in, and there is no API key",
         f"error: a server runs one stack, not {len(read_catalog().variants)}",
     ]
+
+
+def test_the_key_is_that_of_the_environment(monkeypatch):
+    monkeypatch.setenv("LAB_API_KEY", "secret")
+    own, _ = split(composed("serve", []), SERVER_KEYS)
+    assert read_settings(own).api_key == "secret"
 
 
 def test_stages_sum_layers_and_leave_out_blocks_without_a_part():

@@ -8,6 +8,7 @@ import torch
 from sampled import sampled
 from trained import save_tokenizer, words
 
+from common.record.store import Store
 from experiments.generate import main
 from experiments.generation.engine import Engine
 from experiments.generation.request import Request
@@ -111,6 +112,7 @@ def test_ids_and_text_are_those_of_transformers(checkpoint, cpu_cache: Path, con
     folder, model, text, tokenizer = checkpoint
     prompt = tokenizer.encode(text)
     where = [f"weights={folder}", f"cache={cpu_cache}", f"results={tmp_path}/records.jsonl", "model.positions=128"]
+    where += [f"seed={seed}"]
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     what = [f'prompt="{quoted}"', f"max_tokens={TOKENS}", "stop=false"]
     assert main([*where, *what, "variant=baseline", "device=ptx", "json=true"]) == 0
@@ -124,6 +126,8 @@ def test_ids_and_text_are_those_of_transformers(checkpoint, cpu_cache: Path, con
     plain = tokenizer.decode(found["ids"], skip_special_tokens=True, clean_up_tokenization_spaces=False)
     assert printed.out == f"{plain}\n"
     assert f"{TOKENS} tokens, " in printed.err
+    assert f"; seed {seed}\n" in printed.err
+    assert [row["seed"] for row in Store(tmp_path / "records.jsonl").records()] == [seed, seed]
 
     config = configured("variant=baseline", *where)
     with Engine(Setup(config, Quiet()), config.stacks[0]) as engine:

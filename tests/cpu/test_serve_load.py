@@ -110,7 +110,8 @@ def test_200_requests_of_which_a_third_misbehave(overrides, capsys, seed):
     kinds = ["malformed"] * bad + ["impatient"] * bad + ["disconnecting"] * bad
     kinds += [chance.choice(("whole", "streamed")) for _ in range(REQUESTS - len(kinds))]
     chance.shuffle(kinds)
-    with serving(lambda: Decoder(resolve(composed("config", overrides)))) as server:
+    opened: list[Decoder] = []
+    with serving(lambda: opened.append(Decoder(resolve(composed("config", overrides)))) or opened[0]) as server:
         ask = Client(server, wanted, chance).ask
         assert (ask("whole"), ask("streamed")) == ("answered", "answered")
         before = server.open()
@@ -121,4 +122,7 @@ def test_200_requests_of_which_a_third_misbehave(overrides, capsys, seed):
         server.settled("lab_queue_waiting", 0)
         assert ask("whole") == "answered"
         assert server.metric("lab_left_total") > 0
-        assert [now <= then for now, then in zip(server.open(), before, strict=True)] == [True, True], "tasks, sockets"
+        server.closed(before)
+        server.ids([1], 1, model="model:split_kv", extra_body={"knobs": {"chunk": 32}, "return_token_ids": True})
+        stack = opened[0].engine.stack.stack
+        assert (stack.name, stack.knobs) == ("split_kv", {"split_kv": {"chunk": 32}})

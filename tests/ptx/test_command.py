@@ -144,6 +144,7 @@ def test_what_stops_a_kernel_is_said_with_its_line(command, tmp_path, instructio
         (["frob.ptx", "arguments=[{type:f32,shape:4,fill:y.npy}]"], "arguments[0].fill: y.npy holds float32 ["),
         (["frob.ptx", "arguments=[{type:f32,shape:4,expect:y.npy}]"], "arguments[0].expect: y.npy holds float32 "),
         (["frob.ptx", "arguments=[{type:f32,shape:4,tolerance:1}]"], "arguments[0] has a tolerance without expect"),
+        (["frob.ptx", "arguments=[{type:f32,shape:[10,25],expect:y.npy,tolerance:-1}]"], "arguments[0].tolerance=-1 "),
         (["frob.ptx", "arguments=[{type:u64,address_of:x}]"], "unknown array in address_of of argument 0 'x'"),
         (["frob.ptx", "arguments=[{type:u32,address_of:0}]"], "arguments[0].address_of=0 is no list of addresses"),
         (["frob.ptx", POINTER, "grid=[1,1,1,1]"], "grid=[1, 1, 1, 1] is beyond CUDA's limits"),

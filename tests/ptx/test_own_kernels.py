@@ -49,11 +49,12 @@ arguments:
 
 @pytest.fixture
 def scaled(command, tmp_path):
-    (tmp_path / "headers").mkdir()
-    for name, text in (("k.cu", SCALED), ("k.yaml", SCALE), ("headers/factor.h", '#include "more.h"')):
+    """The yaml is in a folder with what it names; the kernel is not."""
+    (tmp_path / "own/headers").mkdir(parents=True)
+    for name, text in (("k.cu", SCALED), ("own/k.yaml", SCALE), ("own/headers/factor.h", '#include "more.h"')):
         (tmp_path / name).write_text(text)
-    (tmp_path / "headers/more.h").write_text("#define FACTOR 3\n")
-    np.save("y.npy", 6.0 * np.arange(64))
+    (tmp_path / "own/headers/more.h").write_text("#define FACTOR 3\n")
+    np.save("own/y.npy", 6.0 * np.arange(64))
 
 
 def rows_of(out):
@@ -62,13 +63,13 @@ def rows_of(out):
 
 @pytest.mark.parametrize("include", ['#include "more.h"\n', '#define NAME "more.h"\n#include NAME\n'])
 def test_a_changed_header_is_compiled_anew(command, scaled, include):
-    Path("headers/factor.h").write_text(include)
+    Path("own/headers/factor.h").write_text(include)
     for factor in (3, 5):
-        Path("headers/more.h").write_text(f"#define FACTOR {factor}\n")
-        code, _, err = command("k.cu", "k.yaml", "out=made")
+        Path("own/headers/more.h").write_text(f"#define FACTOR {factor}\n")
+        code, _, err = command("k.cu", "own/k.yaml", "out=made")
         assert (code, err) == (0, "")
         assert np.array_equal(np.load("made/y.npy"), factor * np.arange(64))
-    code, _, err = command("-DTIMES=FACTOR", "k.cu", "-DEMPTY", "k.yaml", "out=made")
+    code, _, err = command("-DTIMES=FACTOR", "k.cu", "-DEMPTY", "own/k.yaml", "out=made")
     assert (code, err) == (0, "")
     assert np.array_equal(np.load("made/y.npy"), 25 * np.arange(64))
 
@@ -139,7 +140,7 @@ def test_arrays_are_reached_through_structs_of_pointers(command):
 def test_a_sweep_is_a_table_with_a_verdict_for_each_row(command, scaled):
     sweep = "sweep={block:[32,[32,2]],define:{TIMES:[2,4]}}"
     expect = "arguments=[{type:f32,shape:64,fill:arange},{name:y,type:f32,shape:64,expect:y.npy},{type:s32,value:64}]"
-    code, out, err = command("k.cu", "k.yaml", sweep, expect, "grid=2", "json=true")
+    code, out, err = command("k.cu", "own/k.yaml", sweep, expect, "grid=2", "json=true")
     found = rows_of(out)
     assert (code, err) == (1, "")
     assert [row["row"] for row in found] == [
@@ -151,18 +152,18 @@ def test_a_sweep_is_a_table_with_a_verdict_for_each_row(command, scaled):
         "wanted": 6 * 63.0,
     }  # fmt: skip
     assert [row["counts"]["stored B"] for row in found] == [256, 256, 512, 512], "rows of a block of two do it twice"
-    code, out, _ = command("k.cu", "k.yaml", "sweep=[{block:64,define:{TIMES:2}}]", expect)
+    code, out, _ = command("k.cu", "own/k.yaml", "sweep=[{block:64,define:{TIMES:2}}]", expect)
     assert code == 0
     assert "finished" in out
-    code, out, _ = command("k.cu", "k.yaml", "sweep={grid:[1,2],block:[2048,64]}", "out=made")
+    code, out, _ = command("k.cu", "own/k.yaml", "sweep={grid:[1,2],block:[2048,64]}", "out=made")
     assert code == 1
     assert "row 1, grid 1, block 2048: block=[2048] is beyond CUDA's limits" in out
     assert sorted(map(str, Path("made").rglob("*.npy"))) == ["made/2/y.npy", "made/4/y.npy"]
     for names in ("[1,2]", "[TIMES]"):
-        code, _, err = command("k.cu", "k.yaml", f"sweep={{block:[32],define:{names}}}")
+        code, _, err = command("k.cu", "own/k.yaml", f"sweep={{block:[32],define:{names}}}")
         assert (code, err.count("\n")) == (2, 1)
         assert "sweep is no mapping of lists" in err
-    code, _, err = command("k.cu", "k.yaml", "sweep={define:{TIMES:[oops,none]}}")
+    code, _, err = command("k.cu", "own/k.yaml", "sweep={define:{TIMES:[oops,none]}}")
     assert (code, err.count("\n")) == (2, 1), "a mistake that all rows share is one"
 
 
