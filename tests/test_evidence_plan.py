@@ -64,6 +64,13 @@ def test_without_a_budget_every_step_is_done_once_in_order(call):
     assert len(machine.begun) == len(ROWS), "a second call has nothing to do"
 
 
+def test_a_plan_has_the_steps_with_their_seconds_and_runs_nothing(call, capsys):
+    code, machine = call("plan=true")
+    _, *lines = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert (code, machine.begun) == (0, [])
+    assert [(line[0], line[-1]) for line in lines] == [(name, f"{step.seconds:.0f}") for name, step in YAML.items()]
+
+
 def test_a_call_ends_within_its_budget_and_says_what_is_left(call, capsys):
     code, machine = call("budget_s=540")
     assert code == 3
@@ -154,8 +161,8 @@ def test_a_step_begins_only_if_its_first_row_fits_and_a_slower_machine_ends_too(
     assert len(rows(machine)) == sum(ROWS.values())
 
 
-def test_a_step_that_fails_ends_nothing_but_itself_and_is_tried_last(call):
-    _, machine = call("plan=true")
+def test_a_step_that_fails_ends_nothing_but_itself_and_is_tried_last(call, tmp_path):
+    machine = Machine(tmp_path / "r.jsonl")
     machine.fail = {"rivals": 2, "ceiling": -11}
     assert call(on=machine)[0] == 1
     assert [step for step, _ in machine.begun] == list(ROWS)

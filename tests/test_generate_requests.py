@@ -7,6 +7,7 @@ from trained import save_tokenizer
 
 from common.errors import LabError
 from experiments import generate
+from experiments.generation.request import Stats
 from experiments.run.tokenizer import chat_text, encode, load_tokenizer, stop_ids
 
 
@@ -77,6 +78,13 @@ def test_what_is_no_text_and_no_message_is_refused_in_one_line(tmp_path):
         with pytest.raises(LabError, match="the chat template refuses the messages: ") as found:
             chat_text(tokenizer, HELLO, False)
         assert "\n" not in str(found.value)
+
+
+def test_the_line_behind_an_answer_by_hand():
+    """The first of 8 tokens after half a second, seven more in 1.75 s, by 4 steps."""
+    line = "8 tokens, 4.0 tokens/s (250.00 ms a token), the first after 0.500 s; prompt of 3 tokens"
+    assert generate.speed(Stats(3, 0, 8, 0.5, 2.25, 4.0, steps=8)) == line
+    assert generate.speed(Stats(3, 0, 8, 0.5, 2.25, 4.0, steps=4)) == f"{line}; 2.00 tokens a step"
 
 
 def test_a_missing_tokenizer_is_reported(tmp_path):

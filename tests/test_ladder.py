@@ -63,18 +63,20 @@ def test_without_records_no_row_has_a_number():
 
 def test_a_time_is_the_newest_of_one_gpu_model_day_and_position():
     here = [on("H200", 650, 1), on("H200", 640, 2), on("H200", 857, 3, "baseline"), on("H100", 777, 4)]
+    here[2]["latencies"][0]["verdict"] = "UNSTABLE"
     odd = on("H200", 6, 5, verdict="IMPLAUSIBLE"), on("H200", 7, 6) | {"status": "NUMERIC_MISMATCH"}
     other = (
         on("H200", 5, 7) | {"time": "2026-01-02T00:00:00+00:00"},
         on("H200", 4, 8) | {"model": MODEL | {"name": "x"}},
     )
     found = table_of(*here, *odd, *other)
-    assert (found["baseline"]["µs at 1"], found["joint_heads"]["µs at 1"]) == ("857", "640")
+    assert (found["baseline"]["µs at 1"], found["joint_heads"]["µs at 1"]) == ("857~", "640")
     assert found["by_value"]["µs at 1"] == OPEN
     assert (found["joint_heads"]["of the ceiling"], found["baseline"]["against the row above"]) == ("50 %", "")
     assert found["joint_heads"]["against the row above"].replace("\u00a0", " ") == "-10.0 % [-12.0, -9.0]"
     (note,) = table(evidence(*here, *odd, *other)).notes
     assert f"**H200, tiny, {DAY}**" in note
+    assert "~ its rounds disagree (UNSTABLE)." in note
     assert "Kernels: their texts of `aaaaaaa`." in note, "a kernel may have changed since"
 
 

@@ -57,11 +57,12 @@ def test_a_record_is_shown_with_all_that_it_says(store, shows):
     hung = record(
         status="HUNG", reason="no block went on", report="block 3 waits at a.cuh:7\nblock 4 ended", counts=counts
     )
+    hung["verdict"] = hung["verdict"] | {"not_exercised": ["many words", "long"]}
     (name,) = store(hung)
     code, out, _ = shows("last")
     assert code == 0
     words = " ".join(out.split())
-    for text in ("hidden 64", "registers 59", "28 instructions", "compiler NVRTC 13.0"):
+    for text in ("hidden 64", "registers 59", "28 instructions", "compiler NVRTC 13.0", "exercised many words; long"):
         assert text in words, text
     for text in (
         name, "warp_split ratio=2:6", "parent", "baseline", "HUNG", "no block went on",

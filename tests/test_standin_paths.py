@@ -169,6 +169,11 @@ def test_a_wrong_bit_is_a_mismatch(fault, lab):
     assert not verdict.passed
 
 
+def test_a_gpu_counts_nothing(lab):
+    with pytest.raises(LabError, match=r"^device=cuda counts nothing; use device=ptx$"):
+        lab.stack("baseline").counts()
+
+
 def test_outputs_that_change_while_timing_are_a_mismatch(fault, lab):
     fault("wrong@45 variants/vec128.cu")
     stack = lab.stack("vec128")

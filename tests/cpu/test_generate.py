@@ -121,13 +121,14 @@ def test_ids_and_text_are_those_of_transformers(checkpoint, cpu_cache: Path, con
     assert found["record"]
     assert found["seconds"] >= found["first_token_s"] > 0
     assert found["text"] == tokenizer.decode(found["ids"], skip_special_tokens=True)
-    assert main([*where, *what, "variant=baseline", "device=ptx"]) == 0
+    assert main([*where, *what, "variant=baseline", "device=ptx", "top_k=5"]) == 0
     printed = capsys.readouterr()
     plain = tokenizer.decode(found["ids"], skip_special_tokens=True, clean_up_tokenization_spaces=False)
     assert printed.out == f"{plain}\n"
     assert f"{TOKENS} tokens, " in printed.err
     assert f"; seed {seed}\n" in printed.err
-    assert [row["seed"] for row in Store(tmp_path / "records.jsonl").records()] == [seed, seed]
+    drawn_by = {"temperature": 0, "top_k": 5, "top_p": 1, "repetition_penalty": 1, "seed": seed}
+    assert Store(tmp_path / "records.jsonl").records()[-1]["sampling"] == drawn_by
 
     config = configured("variant=baseline", *where)
     with Engine(Setup(config, Quiet()), config.stacks[0]) as engine:

@@ -48,3 +48,9 @@ def test_the_documented_line_stops_at_its_stop_string(tmp_path, cpu_cache, capsy
     printed = [word for word in given if word != "json=true" and not word.startswith("prompt=")]
     assert generate.main([*printed, 'prompt="3.\\n ${HOME} "', *where]) == 0
     assert capsys.readouterr().out == "ab\n"
+
+    (end,) = tokenizer.encode("a")
+    (tmp_path / "model" / "generation_config.json").write_text(json.dumps({"eos_token_id": end}))
+    for more, shown in (["stop=false"], "ab\n"), ([], "a\n"):
+        assert generate.main([*printed, *more, 'prompt="3. "', *where]) == 0
+        assert capsys.readouterr().out == shown

@@ -196,6 +196,7 @@ def test_a_key_that_is_there_twice_is_refused_by_name(command):
     ("kind", "found", "wanted", "tolerance", "wrong", "largest", "at"),
     [
         ("f32", [1, 2], [1, 2.0001], None, 0, 1e-4, (1,)),
+        ("f32", [1, 2], [1, 2.0007], None, 1, 7e-4, (1,)),
         ("f32", [1, 2], [1, 2.0001], 0, 1, 1e-4, (1,)),
         ("f32", [0, 1000], [0.001, 1001], {"relative": 0.002}, 1, 0.001, (0,)),
         ("f32", [0, 1000], [0.001, 1001], {"absolute": 0.002}, 1, 1, (1,)),
@@ -205,7 +206,8 @@ def test_a_key_that_is_there_twice_is_refused_by_name(command):
         ("s64", [2**62, -(2**63)], [2**62 + 1, 2**63 - 1], None, 2, 2.0**64, (1,)),
         ("u8", [0, 255], [255, 255], None, 1, 255, (0,)),
         ("s32", [10, 20], [11, 20], 1, 0, 1, (0,)),
-        ("bf16", [0x3F80, 0x4000], [1, 2.01], None, 0, 0.01, (1,)),
+        ("bf16", [0x3F80, 0x4000], [1, 2.02], None, 0, 0.02, (1,)),
+        ("bf16", [0x3F80, 0x4000], [1, 2.03], None, 1, 0.03, (1,)),
     ],
 )
 def test_arrays_are_compared(tmp_path, kind, found, wanted, tolerance, wrong, largest, at):
