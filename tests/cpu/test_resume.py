@@ -1,12 +1,9 @@
-"""Resuming an interrupted sweep, and reproducing a record."""
-
-import shlex
+"""Resuming an interrupted sweep."""
 
 import pytest
 from faulty_root import make_root, results, rows, start
 from processes import HANGS_S
 
-from experiments.run.reproduce import command
 from tests.strength.soak.kills import kills
 
 pytestmark = pytest.mark.cpu
@@ -38,19 +35,6 @@ def test_resume_runs_only_what_is_missing(root, cpu_cache, seed):
     assert len(rows(root)) == 2
     assert again["baseline"]["id"] != gone
     assert again["baseline"]["key"] == next(row["key"] for row in first if row["id"] == gone)
-
-
-def test_the_command_of_a_record_makes_it_again(root, cpu_cache, seed):
-    formats = ("format=int4:32:zeros", "head_format=int8")
-    run(root, cpu_cache, "variant=atomic_barrier", f"seed={seed}", "blocks_per_sm=2", *formats)
-    (first,) = rows(root)
-    _, module, *words = shlex.split(command(first))[1:]
-    assert module == "experiments"
-    assert {"variant=atomic_barrier", f"seed={seed}", "blocks_per_sm=2", "model=tiny", *formats} <= set(words)
-    assert run(root, cpu_cache, *words)[0] == 0
-    assert [(row["key"], row["knobs"], row["asked"]) for row in rows(root)] == 2 * [
-        (first["key"], first["knobs"], first["asked"])
-    ]
 
 
 def test_a_sweep_killed_at_random_instants_loses_nothing(root, cpu_cache, tmp_path, seed):
