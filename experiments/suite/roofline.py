@@ -69,6 +69,8 @@ def stage_bytes(source: Source, counts: Counts, stage: str, position: int) -> fl
     of, model = DEFINITIONS[stage], source.model
     if of.norm:  # however many blocks normalize, the gains come from memory once
         return 2 * model.hidden * (model.layers if stage in LAYER else 1)
+    if stage == "qk_norm_rope":  # every head loads the gains of the queries or of the keys
+        return 2 * 2 * model.head_dim * model.layers * model.qk_norm
     copied = 0 if of.cached else counts.of(stage, "copied_async") + counts.of(stage, "copied_bulk")
     weights = copied + sum(counts.bytes_by_width("weights", stage).values())
     return weights + (model.kv_bytes_per_position * (position + 1) if of.cached else 0)

@@ -69,9 +69,23 @@ def test_the_others_say_in_one_line_that_they_need_a_gpu(cpu_cache: Path, tmp_pa
     assert Store(results).records() == []
 
 
-def test_json_prints_the_rows(run, capsys):
-    record = run("roofline", "json=true")
-    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == record["table"]
+def test_json_prints_the_rows_of_roofline_with_the_bytes_of_each_stage_by_hand(run, capsys):
+    """Of bf16: 2 layers, 4 and 2 heads of 32, 64 by 160, 503 ids, and a cache whose positions 0 and 1 are read."""
+    table = run("roofline", "json=true")["table"]
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == table
+    gains = {"input_norm": 2 * 64, "qk_norm_rope": 2 * (32 + 32), "post_norm": 2 * 64, "final_norm": 64}
+    layers = {"qkv": 64 * (128 + 64 + 64), "attention": 2 * (64 + 64), "o_proj": 128 * 64, "gate_up": 2 * 64 * 160}
+    want = {"embed": 64, **gains, **{name: 2 * size for name, size in (layers | {"down": 160 * 64}).items()}}
+    want |= {"lm_head": 503 * 64, "argmax": 0}
+    want["all stages"] = sum(want.values())
+    assert {row["what"]: row["MB"] for row in table} == {name: pytest.approx(2e-6 * of) for name, of in want.items()}
+
+
+def test_positions_say_what_a_token_reads(run):
+    """Rows of int4 have a scale of 2 bytes for each 32 and are padded to 16; the head is bf16, as the cache is."""
+    rows = run("positions", *QUICK["positions"], "options.positions=[1,10]")["table"]
+    weights = 2 * (576 * 48 + 64 * 80 + 64 * 96) + 2 * 503 * 64  # bytes: rows of 64, of 128 and of 160 columns
+    assert [row["GB"] for row in rows] == [(weights + 512 * 2) / 1e9, (weights + 512 * 11) / 1e9]
 
 
 def test_every_block_arrives_at_every_barrier_of_sync_cost(run):
