@@ -5,7 +5,6 @@ import json
 import platform
 import re
 import socket
-import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +12,7 @@ from subprocess import PIPE, Popen
 from types import SimpleNamespace
 
 import pytest
+from git_checkout import commit, git
 
 from common import ROOT
 from common.devices.nvml import Gpu, disturbances
@@ -23,21 +23,9 @@ from common.record.provenance import code_sha
 pytestmark = pytest.mark.covers
 
 
-def commit(folder: Path) -> str:
-    def run(*words: str) -> str:
-        identity = ("-c", "user.name=n", "-c", "user.email=e@example.org")
-        return subprocess.run(
-            ["git", "-C", folder, *identity, *words], check=True, capture_output=True, text=True
-        ).stdout
-
-    run("add", "-A")
-    run("commit", "-q", "--allow-empty", "-m", "m")
-    return run("rev-parse", "HEAD").strip()
-
-
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    git(tmp_path, "init", "-q")
     return tmp_path
 
 

@@ -6,22 +6,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from git_checkout import commit, git
 from sampled import tree
 
 READ = "import sampled; print(sampled.SAMPLE, sampled.seed_for('a'), sampled.seed_for('b'))"
-
-
-def git(folder: Path, *words: str) -> str:
-    who = ["-c", "user.name=x", "-c", "user.email=x@example.com"]
-    return subprocess.run(["git", "-C", folder, *who, *words], capture_output=True, text=True, check=True).stdout
 
 
 @pytest.fixture
 def checkout(tmp_path) -> Path:
     (tmp_path / "a.txt").write_text("one")
     git(tmp_path, "init", "-q")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-qm", "first")
+    commit(tmp_path)
     return tmp_path
 
 
@@ -32,7 +27,7 @@ def test_the_sample_is_named_after_the_content_of_the_commit(checkout):
     assert tree(checkout) == first
     (checkout / "a.txt").write_text("two")
     assert tree(checkout) == first
-    git(checkout, "commit", "-qam", "second")
+    commit(checkout)
     assert tree(checkout) != first
     assert len(tree(checkout)) == 12
 
