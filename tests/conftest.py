@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from cubins import Nvrtc
 
 gc.disable()  # until all is imported and collected, none of which becomes garbage: pytest_runtestloop
-for passed in ("ARGS", "MAKEFLAGS", "MAKELEVEL"):  # set by `make test ARGS=...`, which a `make` in a test would take
+# Set by `make test ARGS=...`, which a `make` in a test would take, and by who likes colours, which no test expects.
+for passed in ("ARGS", "MAKEFLAGS", "MAKELEVEL", "FORCE_COLOR"):
     os.environ.pop(passed, None)
 SEED = pytest.StashKey[int]()
 
