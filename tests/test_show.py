@@ -3,6 +3,7 @@
 import io
 import json
 from dataclasses import replace
+from shlex import quote
 
 import pytest
 from made_records import MODEL, run, shown_run
@@ -97,7 +98,7 @@ def test_what_failed_is_named_with_the_command_that_shows_it(tmp_path):
     stream = io.StringIO()
     hung = replace(row(status="HUNG", reason="see the report"), results=str(tmp_path / "r.jsonl"))
     show_tables([hung], "here", "cuda", Console(file=stream, width=200))
-    command = f"python -m experiments.show run-warp_split-0000 results={tmp_path}/r.jsonl"
+    command = f"python -m experiments.show run-warp_split-0000 {quote(f'results={tmp_path}/r.jsonl')}"
     assert stream.getvalue().splitlines()[-1] == f"warp_split ratio=2:6: HUNG see the report; {command}"
 
 

@@ -19,12 +19,12 @@ class Stage:
     """Properties of a stage, without its computation.
 
     tap      shape of its fp32 result in scratch; None: without one
-    norm     True for an RMSNorm of the residual stream
+    gains    number of a norm's gains, which come from memory once for all blocks and heads; None: no norm
     cached   True if it reads the KV cache
     """
 
     tap: Callable[[Model], Shape] | None = None
-    norm: bool = False
+    gains: Callable[[Model], int] | None = None
     cached: bool = False
 
 
@@ -32,17 +32,18 @@ FIRST: Mapping[str, Stage] = {
     "embed": Stage(lambda m: (m.hidden,)),  # the token's row, and the RoPE angles of its position
 }
 LAYER: Mapping[str, Stage] = {
-    "input_norm": Stage(lambda m: (m.hidden,), norm=True),
+    "input_norm": Stage(lambda m: (m.hidden,), gains=lambda m: m.hidden),
     "qkv": Stage(lambda m: (m.query + 2 * m.kv,)),
-    "qk_norm_rope": Stage(lambda m: (m.query,)),  # queries; keys and values go to the cache
+    # queries; keys and values go to the cache
+    "qk_norm_rope": Stage(lambda m: (m.query,), gains=lambda m: 2 * m.head_dim * m.qk_norm),
     "attention": Stage(lambda m: (m.query,), cached=True),
     "o_proj": Stage(lambda m: (m.hidden,)),  # with the residual added
-    "post_norm": Stage(lambda m: (m.hidden,), norm=True),
+    "post_norm": Stage(lambda m: (m.hidden,), gains=lambda m: m.hidden),
     "gate_up": Stage(lambda m: (m.intermediate,)),  # silu(gate) * up
     "down": Stage(lambda m: (m.hidden,)),  # with the residual added
 }
 LAST: Mapping[str, Stage] = {
-    "final_norm": Stage(lambda m: (m.hidden,), norm=True),
+    "final_norm": Stage(lambda m: (m.hidden,), gains=lambda m: m.hidden),
     "lm_head": Stage(lambda m: (m.vocab,)),
     "argmax": Stage(),  # the token goes to the state
 }

@@ -67,10 +67,8 @@ def _stages(experiment: Experiment, counting: Counting) -> list[dict[str, Any]]:
 def stage_bytes(source: Source, counts: Counts, stage: str, position: int) -> float:
     """Bytes that a stage must get out of memory over all layers, each once however many blocks read them."""
     of, model = DEFINITIONS[stage], source.model
-    if of.norm:  # however many blocks normalize, the gains come from memory once
-        return 2 * model.hidden * (model.layers if stage in LAYER else 1)
-    if stage == "qk_norm_rope":  # every head loads the gains of the queries or of the keys
-        return 2 * 2 * model.head_dim * model.layers * model.qk_norm
+    if of.gains:
+        return 2 * of.gains(model) * (model.layers if stage in LAYER else 1)
     copied = 0 if of.cached else counts.of(stage, "copied_async") + counts.of(stage, "copied_bulk")
     weights = copied + sum(counts.bytes_by_width("weights", stage).values())
     return weights + (model.kv_bytes_per_position * (position + 1) if of.cached else 0)
