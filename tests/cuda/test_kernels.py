@@ -64,11 +64,6 @@ def test_small_models(tiny, odd, cpu_cache, composed, shape, quick, grid, seed):
     prove(composed, model, weights_of(model, seed, cpu_cache), seed, quick, grid)
 
 
-@pytest.fixture(scope="module")
-def one_seed() -> int:
-    return seed_for("kernels")
-
-
 @cache
 def steps(model: Model, folder: Path) -> ReferenceSteps:
     """For all stacks at full size: they share the reference's steps, which take longer than the kernels."""
@@ -77,9 +72,9 @@ def steps(model: Model, folder: Path) -> ReferenceSteps:
 
 @pytest.mark.parametrize("composed", sampled(EVERY, 1), ids=str)
 @in_child()
-def test_full_size(full, cpu_cache, one_seed, composed, grid):
+def test_full_size(full, cpu_cache, composed, grid):
     reference = steps(full, cpu_cache)
-    prove(composed, full, reference.weights, one_seed, True, grid, reference)
+    prove(composed, full, reference.weights, seed_for("kernels"), True, grid, reference)
 
 
 @in_child()
