@@ -126,7 +126,7 @@ def test_a_difference_below_min_effect_is_same(seed):
 
 @pytest.mark.parametrize(("reach", "verdict"), [(0.009, "SLOWER"), (0.011, "UNSTABLE")])
 def test_an_effect_is_at_least_twice_its_uncertainty(reach, verdict):
-    """Of 20 rounds nine are `reach` below an effect of 2 % and nine above: the interval ends there, far from 0."""
+    """Nine of 20 rounds are `reach` below an effect of 2 % and nine above: the interval ends there, far from 0."""
     one = compare([1.0] * 20, [1.02 - reach] * 9 + [1.02] * 2 + [1.02 + reach] * 9)
     assert (one.low, one.effect, one.high) == pytest.approx((0.02 - reach, 0.02, 0.02 + reach))
     assert one.verdict == verdict

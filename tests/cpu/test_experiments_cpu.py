@@ -70,7 +70,7 @@ def test_the_others_say_in_one_line_that_they_need_a_gpu(cpu_cache: Path, tmp_pa
 
 
 def test_json_prints_the_rows_of_roofline_with_the_bytes_of_each_stage_by_hand(run, capsys):
-    """Of bf16: 2 layers, 4 and 2 heads of 32, 64 by 160, 503 ids, and a cache whose positions 0 and 1 are read."""
+    """2 layers, 4 and 2 heads of 32, 64 by 160, 503 ids, in bf16; positions 0 and 1 of the cache are read."""
     table = run("roofline", "json=true")["table"]
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == table
     gains = {"input_norm": 2 * 64, "qk_norm_rope": 2 * (32 + 32), "post_norm": 2 * 64, "final_norm": 64}
