@@ -27,6 +27,10 @@ st.global.u32 [%rd1], 5;"""
 VOTED = """rem.u32 %r2, %r1, 3; setp.eq.u32 %p1, %r2, 0; bar.red.popc.u32 %r3, 0, %p1; bar.red.and.pred %p2, 0, !%p1;
 bar.red.or.pred %p3, 0, %p1; selp.u32 %r4, 100, 0, %p2; selp.u32 %r5, 1000, 0, %p3; add.u32 %r3, %r3, %r4;
 add.u32 %r3, %r3, %r5; st.global.u32 [%rd1], %r3;"""
+COUNTED = """mov.u32 {r}, 0; {{ .reg .pred p; again: add.u32 {r}, {r}, 1; setp.eq.u32 p, {r}, {times}; @p bra done;
+bra again; done: }} st.global.u32 [%rd1+{at}], {r};"""  # as the loops around mbarrier.try_wait in public code
+LATER = "bra second; first: st.global.u32 [{}], {}; ret; second: {} bra first;"  # uses a register before its text
+ADDED = "add.u32 %r6, %r1, 9; mov.u32 %r5, %r6; setp.ne.u32 %p1, %r1, 0; @%p1 ret;"
 # name: (instructions, threads, blocks, words before, {number of a word: its value afterwards})
 VALUES = {
     "sums of bf16x2": ("red.global.add.noftz.bf16x2 [%rd1], 0x3f803f80;", 128, 1, (), {0: 0x43004300}),
@@ -42,6 +46,16 @@ VALUES = {
     "bytes apart": (OWN_BYTE + "ld.shared.u8 %r3, [%r2]; add.u32 %r3, %r3, 0; st.global.u32 [%rd1], 1;", 64, 1, (), {}),
     "a warp in step, met": (NEIGHBOR + "st.volatile.shared.u32 [%r4], %r1; bar.warp.sync -1; "
                             "ld.volatile.shared.u32 %r6, [%r5];", 32, 1, (), {}),
+    "labels between braces": (COUNTED.format(r="%r3", times=3, at=0) + COUNTED.format(r="%r4", times=4, at=4), 32, 1,
+                              (), {0: 3, 1: 4}),
+    "a constant below its use": (LATER.format("%rd1", "%r5", "mov.u32 %r5, 7;"), 32, 1, (), {0: 7}),
+    "a copy below its use": (LATER.format("%rd1", "%r5", ADDED), 32, 1, (), {0: 9}),
+    "a parameter below its use": (LATER.format("%rd5", 3, "ld.param.u64 %rd5, [k_param_0];"), 32, 1, (), {0: 3}),
+    "an address below its use": (LATER.format("%rd5", 4, "add.u64 %rd4, %rd1, 4; cvta.to.global.u64 %rd5, %rd4;"), 32,
+                                 1, (), {1: 4}),
+    "registers of one name": ("mov.u32 %r2, 3; add.u32 %r2, %r2, 1; { .reg .b32 %r<3>; mov.u32 %r2, 5; } "
+                              "{ .reg .b64 %r<3>; mov.u64 %r2, 6; st.global.u64 [%rd1+8], %r2; } "
+                              "st.global.u32 [%rd1], %r2;", 32, 1, (), {0: 4, 2: 6}),
 }  # fmt: skip
 HALVES = "setp.lt.u32 %p1, %r1, 16; mov.u32 %r2, tile; mad.lo.u32 %r2, %r1, 4, %r2; st.shared.u32 [%r2], %r1; "
 BULK = """mov.u32 %r2, tile; setp.ne.u32 %p1, %r1, 0; @%p1 bra met; mbarrier.init.shared::cta.b64 [%r2], 1; {fence}

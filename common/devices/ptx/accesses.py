@@ -87,8 +87,8 @@ def _ld_param(d: Decoder, one: Instruction, names: list[str], where: str) -> Non
         return d.emit(f"mov.b{8 * width}", d.register(names[0], width), d.number(0, width))
     for at, name in enumerate(names):
         place = d.parameter(where, width) if len(names) == 1 else d.parameter(f"{where[:-1]}+{at * width}]", width)
-        target = d.place(name)
-        if target.bytes == width and d.defined_once(name):
+        free, target = d.renamed(name), d.place(name)
+        if free and target.bytes == width:
             d.name(name, place)
         else:
             sign = one.type[0] if one.type[0] == "s" else "u"

@@ -80,7 +80,7 @@ def mov(d: Decoder, one: Instruction) -> None:
         return d.emit("clock", d.register(to, CLOCKS[source]), imm=CLOCKS[source])
     copied = d.constant(source, one.type) is not None or source in SPECIAL or d.variable(source) is not None
     place = d.value(source, one.type)
-    if d.defined_once(to) and copied:
+    if copied and d.renamed(to):
         return d.name(to, Place(place, width))
     if not copied and d.fixed_copy(to, source):
         return d.name(to, Place(place, width))

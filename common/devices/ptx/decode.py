@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from common.devices.ptx.lines import Where
 from common.devices.ptx.places import INTEGER, NUMBER, SPECIAL, Places
-from common.devices.ptx.rows import ABSENT, CLUSTERS, REMEDY, Decoded, Instruction, Row, unknown
+from common.devices.ptx.rows import ABSENT, CLUSTERS, REMEDY, Decoded, Instruction, Place, Row, unknown
 from common.devices.ptx.text import WIDTHS, Kernel, Module, Statement, operands, wrong
 
 _GUARD = re.compile(r"@(!?)([\w%$]+)\s+(.*)$")
@@ -32,8 +32,8 @@ class Decoder(Places):
     ) -> None:
         super().__init__(module, kernel)
         self._number, self._rule = number, rule
-        self._labels: dict[str, int] = {}
-        self._jumps: list[tuple[int, str, Where]] = []
+        self._labels: list[dict[str, int]] = [{}]  # as scopes of registers: rows by label
+        self._jumps: list[tuple[int, str, Where, Sequence[dict[str, int]]]] = []
         self._defined = Counter(name for one in kernel.body for name in _results(one))
         self._block, self._opcode = 0, ""
         self._fixed: dict[int, int] = {}  # {place of a register with one definition: block of that definition}
@@ -45,21 +45,25 @@ class Decoder(Places):
         for statement in self.kernel.body:
             self.line = statement.line
             if statement.kind == "label":
-                self._labels[statement.text] = len(self.out.rows)
-                self._block += 1
+                if statement.text in self._labels[-1]:
+                    raise wrong(statement.line, f"a second label {statement.text} between the same braces")
+                self._mark(statement.text)
             elif statement.kind == "open":
                 self._scopes.append({})
+                self._labels.append({})
             elif statement.kind == "close":
                 self._scopes.pop()
+                self._labels.pop()
             elif statement.kind == "directive":
                 self.declare(statement)
             else:
                 self._guarded(statement)
         self.emit("exit", opcode="exit")
-        for at, label, line in self._jumps:
-            if label not in self._labels:
+        for at, label, line, scopes in self._jumps:
+            target = next((labels[label] for labels in reversed(scopes) if label in labels), None)
+            if target is None:
                 raise wrong(line, f"there is no label {label}")
-            self.out.rows[at].imm = self._labels[label]
+            self.out.rows[at].imm = target
         for row in [*self.out.rows]:
             if row.opcode.startswith("bra"):
                 self.out.rows[row.imm].label = True
@@ -69,9 +73,13 @@ class Decoder(Places):
     def defined_once(self, name: str) -> bool:
         return self._defined[name] == 1 and name.startswith("%") and len(self._scopes) == 1
 
+    def renamed(self, name: str) -> bool:
+        """True if a register may stand at another place: it is defined once, and no row before has used its own."""
+        return self.defined_once(name) and not isinstance(self._scopes[0].get(name), Place)
+
     def fixed_copy(self, to: str, source: str) -> bool:
-        """True if register `to` may stand at the place of `source`: both are defined once, in the same block."""
-        return self.defined_once(to) and self._fixed.get(self.place(source).at) == self._block
+        """True if register `to` may stand at the place of `source`, defined once in the same block."""
+        return self.renamed(to) and self._fixed.get(self.place(source).at) == self._block
 
     def register(self, name: str, width: int) -> int:
         place = self.place(name)
@@ -127,7 +135,7 @@ class Decoder(Places):
         self.out.rows.append(Row(number, d, a, b, c, imm, flags, start, self.line, opcode))
 
     def jump(self, name: str, label: str, predicate: int = ABSENT) -> None:
-        self._jumps.append((len(self.out.rows), label, self.line))
+        self._jumps.append((len(self.out.rows), label, self.line, tuple(self._labels)))
         self.emit(name, a=predicate, opcode=name)
         self._block += 1
 
@@ -148,9 +156,13 @@ class Decoder(Places):
         around = f"{len(self.out.rows)} around"
         self.jump("bra.if" if unless else "bra.unless", around, predicate)
         self._rule(self, one)
-        self._labels[around] = len(self.out.rows)
-        self._block += 1
+        self._mark(around)
         return None
+
+    def _mark(self, label: str) -> None:
+        """Place a label here; a block begins."""
+        self._labels[-1][label] = len(self.out.rows)
+        self._block += 1
 
 
 def _results(statement: Statement) -> list[str]:

@@ -44,7 +44,6 @@ class Places:
         self.out = Decoded([])
         self.line = module.lines.number(0)
         self._scopes: list[dict[str, Place | str]] = [{}]
-        self._ranges: list[tuple[str, int, str]] = []
         self._constants: dict[tuple[int, int, int, str], Place] = {}
         self._file, self._predicates = FIRST_PLACE, 0
         self._variables: dict[str, int] = {}
@@ -55,10 +54,8 @@ class Places:
         if found:
             for name in found[2].split(","):
                 counted = re.match(r"\s*([\w%$]+)<(\d+)>$", name)
-                if counted:
-                    self._ranges.append((counted[1], int(counted[2]), found[1]))
-                else:
-                    self._scopes[-1][name.strip()] = found[1]
+                each = [f"{counted[1]}{at}" for at in range(int(counted[2]))] if counted else [name.strip()]
+                self._scopes[-1].update(dict.fromkeys(each, found[1]))
         elif passed := _PASSED.match(statement.text):
             self.passed[passed[1]] = ABSENT
         elif statement.text.startswith(".local"):
@@ -102,10 +99,6 @@ class Places:
                 found = scope[name]
                 if isinstance(found, str):
                     found = scope[name] = self.new(self._width(found))
-                return found
-        for prefix, count, kind in self._ranges:
-            if name.startswith(prefix) and name[len(prefix) :].isdigit() and int(name[len(prefix) :]) < count:
-                found = self._scopes[0][name] = self.new(self._width(kind))
                 return found
         if name in SPECIAL:
             special, value = SPECIAL[name]
