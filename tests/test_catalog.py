@@ -248,6 +248,8 @@ def test_regions_of_scratch_are_those_of_the_stack(tiny):
         build([known["by_value"], replace(other, scratch={"mail": ("4",)})], tiny)
     with pytest.raises(LabError, match=r"scratch.mine is \[2, -1\] for model tiny; "):
         build([replace(other, scratch={"mine": ("2", "heads - 5")})], tiny)
+    with pytest.raises(LabError, match=r"8 // \(heads - 4\)'\], a division by 0 for model tiny; "):
+        build([replace(other, scratch={"mine": ("2", "8 // (heads - 4)")})], tiny)
 
 
 def test_what_a_search_found_is_run_by_its_name(root):

@@ -21,8 +21,27 @@ def test_expressions(expression, value):
     assert evaluate(expression, {"a": 2, "b": 3}) == value
 
 
+def test_a_division_that_the_test_rules_out_is_none():
+    expression = "7 // (hidden - 1) if hidden - 1 else 0"
+    check(expression, ["hidden"], "here")
+    assert [evaluate(expression, {"hidden": hidden}) for hidden in (1, 3)] == [0, 3]
+
+
 @pytest.mark.parametrize(
-    "expression", ["chunks", "16.0", "a b", "", "__import__('os').getpid()", "True", "hidden ** 9", "1 // 0"]
+    "expression",
+    [
+        "chunks",
+        "16.0",
+        "a b",
+        "",
+        "__import__('os').getpid()",
+        "True",
+        "hidden ** 9",
+        "1 // 0",
+        "1 if chunk else chunks",
+        "chunks if 0 else 1",
+        "1 if 1 else (2 if 1 else 1.5)",
+    ],
 )
 def test_what_is_refused(expression):
     with pytest.raises(LabError, match=r"^here: no value of .*; write whole numbers, .* and the names chunk, hidden$"):

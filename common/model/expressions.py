@@ -6,6 +6,7 @@ An expression has whole numbers, names, + - * // and `A if B else C` (B is not 0
 import ast
 import operator
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from functools import lru_cache
 
@@ -19,8 +20,13 @@ _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.m
 
 def check(expression: str, names: Collection[str], place: str) -> None:
     """Raise LabError, with `place` in front, for a malformed expression, or a name that is not in `names`."""
+    values = dict.fromkeys(names, 1)
     try:
-        evaluate(expression, dict.fromkeys(names, 1))
+        evaluate(expression, values)
+        for node in ast.walk(_parse(expression)):
+            for part in (node.body, node.orelse) if isinstance(node, ast.IfExp) else ():
+                with suppress(ZeroDivisionError):  # what the test may rule out
+                    _value(part, values)
     except (ValueError, SyntaxError, ZeroDivisionError, KeyError):
         form = f"write whole numbers, + - * //, A if B else C, and the names {', '.join(names)}"
         raise LabError(f"{place}: no value of {expression!r}", form) from None

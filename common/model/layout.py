@@ -135,8 +135,15 @@ class Layout:
         """The shapes of `scratch` for this model."""
         values = {name: getattr(self.model, name) for name in SHAPES}
         values |= {"max_blocks": MAX_BLOCKS, "taps": self.model.layers * self.layer_scratch_stride}
-        shapes = {name: tuple(evaluate(size, values) for size in shape) for name, shape in scratch.items()}
-        for name, shape in shapes.items():
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, sizes in scratch.items():
+            try:
+                shape = shapes[name] = tuple(evaluate(size, values) for size in sizes)
+            except ZeroDivisionError:
+                raise LabError(
+                    f"scratch.{name} is {list(sizes)}, a division by 0 for model {self.model.name}",
+                    "give a divisor that is not 0, as A // B if B else C",
+                ) from None
             if shape[0] < 2 or min(shape) < 1 or prod(shape) > LARGEST:
                 raise LabError(
                     f"scratch.{name} is {list(shape)} for model {self.model.name}",
