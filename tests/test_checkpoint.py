@@ -53,6 +53,7 @@ def test_forms_of_a_path(tmp_path: Path, cache: Path, monkeypatch: pytest.Monkey
     (tmp_path / "empty").mkdir()
     refused("", "no such file", cache=cache)
     refused(tmp_path / "missing", "no such file", cache=cache)
+    refused("~no-such-user/ckpt", "no such file", cache=cache)
     refused("empty/missing", "no such file", cache=cache)  # looks like a hub id, but `empty` is a folder here
     refused("empty", "neither", cache=cache)
     refused("x" * 5000, "cannot be read", cache=cache)

@@ -1,5 +1,6 @@
 """Hugging Face checkpoints: their place, and the headers of their safetensors files. Never unpickles."""
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ def find(spec: str) -> Checkpoint:
     queried only when `spec` looks like an id, is no path and does not start with an existing folder.
     Raises LabError: nothing there, pickled weights, unreadable or malformed files, an index that does not fit.
     """
-    path = Path(spec).expanduser()
+    path = Path(os.path.expanduser(spec))  # a user that there is not stays as written
     try:
         if not spec.strip() or not path.exists():
             path, name = _download(spec)
