@@ -86,7 +86,10 @@ def test_every_shipped_variant_has_both_files():
         ("launch: plain", "scratch: {mine: [4]}", "scratch.mine: [4]; give a list: turns"),
         ("launch: plain", "scratch: {mine: [2, rows]}", "scratch.mine: [2, 'rows']: no value of 'rows'; write"),
         ("launch: plain", "scratch: {mine: [2, 4.5]}", "scratch.mine: [2, 4.5]: no value of '4.5'; write"),
+        ("launch: plain", "scratch: {3: [2, 4]}", "scratch.3: [2, 4]; give it another name"),
         ("launch: plain", "min_arch: [", "not YAML"),
+        ("launch: plain", "published: '${'", "not YAML"),
+        ("launch: plain", "published: \udcff", "not YAML"),
         ("launch: plain", "n: 3", "unknown key n"),
         ("launch: plain", "knobs: {n: 3}", "knob n: is 3"),
         ("launch: plain", "knobs: {n: {kind: int, help: x}}", "default"),
@@ -95,11 +98,13 @@ def test_every_shipped_variant_has_both_files():
         ("launch: plain", "knobs: {n: {kind: choice, default: 1, help: x}}", "choices"),
         ("launch: plain", "knobs: {n: {kind: int, default: 4, maximum: 3, help: x}}", "n=4"),
         ("launch: plain", "knobs: {seed: {kind: int, default: 4, help: x}}", "seed"),
+        ("launch: plain", "knobs: {n: {kind: choice, default: a, choices: [a], min_arch: [a], help: x}}", "min_arch"),
+        ("launch: plain", "knobs: {n-1: {kind: int, default: 1, help: x}}", "a knob named n-1; give it another name"),
         ("launch: plain", "knobs:\n  r: {kind: ratio, default: 2:6, help: x}", "r=126 is not P:C of 8 warps; "),
     ],
 )
 def test_a_wrong_yaml_is_reported_with_its_name(root, old, new, message):
-    (root / "conf" / "variant" / "lazy.yaml").write_text(LAZY.replace(old, new))
+    (root / "conf" / "variant" / "lazy.yaml").write_bytes(LAZY.replace(old, new).encode(errors="surrogateescape"))
     catalog = read_catalog(root)
     assert list(catalog.broken) == ["lazy"]
     assert message in str(catalog.broken["lazy"])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from common import ROOT
@@ -19,6 +20,7 @@ from common.stacks.knobs import KINDS, SETS, WARP, Knob
 from common.stacks.variant import LAUNCHES, SELECTS, NamedStack, Selection, Variant
 
 IDEA = re.compile(r"// Idea +(\S.*(?:\n//\s{2,}.+)*)")  # a sentence, which may go on in indented lines
+NAME = re.compile("[a-z][a-z0-9_]*")  # of a knob or a region of scratch, which are names in C++
 OVERRIDES = re.compile(r"^// Overrides +(.*(?:\n//\s{2,}.+)*)", re.MULTILINE)  # names, or `nothing`
 MENTIONS = ("parent", "variants", "excludes", "requires", "outside")  # lists of names of variants
 REGION_NAMES = (*SHAPES, "max_blocks", "taps")  # in the shape of a region; taps: elements of all layers' taps
@@ -37,7 +39,9 @@ class Entry:
             fields: Any = OmegaConf.to_container(OmegaConf.create(text))
         except FileNotFoundError:
             raise LabError(f"variants/{name}.cu has no {self.path}", "add the yaml, or remove the source") from None
-        except YAMLError as error:
+        except OSError as error:
+            raise self.wrong(f"cannot be read: {error.strerror}", "make it readable") from None
+        except (YAMLError, OmegaConfBaseException, ValueError) as error:
             raise self.wrong(f"is not YAML: {error}", "correct it") from None
         if not isinstance(fields, dict):
             raise self.wrong("is not a mapping", "write key: value, as docs/add-a-variant.md lists the keys")
@@ -118,7 +122,7 @@ class Entry:
         regions = self.section("scratch")
         for name, shape in regions.items():
             place = f"scratch.{name}: {shape}"
-            if not re.fullmatch("[a-z][a-z0-9_]*", name) or name in TAKEN or name.endswith("_size"):
+            if not NAME.fullmatch(str(name)) or name in TAKEN or name.endswith("_size"):
                 raise self.wrong(f"has {place}", "give it another name, of small letters")
             if not isinstance(shape, list) or len(shape) < 2:
                 raise self.wrong(f"has {place}", "give a list: turns, then the sizes of one turn")
@@ -130,6 +134,8 @@ class Entry:
         specs = self.section("knobs")
         for name in sorted(keys & specs.keys()):
             raise self.wrong(f"has a knob named {name}, a key of every run", "rename it")
+        for name in (name for name in specs if not NAME.fullmatch(str(name))):
+            raise self.wrong(f"has a knob named {name}", "give it another name, of small letters")
         knobs = tuple(self.knob(name, spec) for name, spec in specs.items())
         names = [constant for knob in knobs for constant in knob.constants(knob.default, 8 * WARP)]
         if len(set(names)) < len(names):
@@ -140,7 +146,7 @@ class Entry:
         try:
             if not isinstance(spec, dict):
                 raise TypeError(f"is {spec}")
-            knob = Knob(name=name, **(spec | {"choices": tuple(spec.get("choices", ()))}))
+            knob = from_json(Knob, vars(Knob(name=name, **spec)))
             if knob.sets not in SETS:
                 raise TypeError(f"sets {knob.sets}")
             if knob.kind not in KINDS or bool(knob.choices) != (knob.kind in ("choice", "list")):
