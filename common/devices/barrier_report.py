@@ -57,11 +57,12 @@ def raise_if_barrier_timed_out(waits: torch.Tensor, blocks: int) -> None:
     places: dict[tuple[Wait, str], list[int]] = {}
     absent = []
     for block, (first, layer, third, fourth) in enumerate(block_words):
-        if not first:
+        wait = next(each for each in WAITS if first & each.flag == each.flag)
+        number = first - wait.flag
+        if not first or not 0 <= number <= len(STAGES):  # no wait, or words of a stray write
             absent.append(block)
             continue
-        wait = next(each for each in WAITS if first & each.flag == each.flag)
-        stage = STAGES[(first ^ wait.flag) - 1]
+        stage = STAGES[number - 1]
         place = wait.place.format(stage=stage, layer=layer, third=third & 0xFFFFFFFF, fourth=fourth & 0xFFFFFFFF)
         places.setdefault((wait, place), []).append(block)
     if not places:

@@ -128,6 +128,11 @@ def test_no_block_timed_out():
     raise_if_barrier_timed_out(words(3), 3)
 
 
+@pytest.mark.parametrize("stray", [13, 5000, -5, -1, 1 << 17 | 1 << 16, (1 << 16) + 13])
+def test_words_of_a_stray_write_are_no_report(stray):
+    raise_if_barrier_timed_out(words(3, b1=(stray, 1, 2, 3)), 3)
+
+
 def test_report_has_a_line_for_each_barrier():
     down, qkv = 1 + 8, 1 + 2  # stages count from 0: embed, input_norm, qkv, ... down
     waits = words(5, b0=(down, 1, -0x7FFFFFFF, 7), b2=(down, 1, -0x7FFFFFFF, 7), b3=(qkv, 1, 3, 7))
