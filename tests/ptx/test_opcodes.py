@@ -43,6 +43,7 @@ ROWS = (
     ("shl.b32 d, a, b", (1, 32), 0),  # an amount beyond the width is clamped
     ("shr.u32 d, a, b", (0x80000000, 31), 1),
     ("shr.s32 d, a, b", (0x80000000, 40), 0xFFFFFFFF),
+    ("shr.b32 d, a, b", (0x80000000, 31), 1),
     ("shf.l.wrap.b32 d, a, b, c", (0x80000001, 0x2, 33), 5),
     ("prmt.b32 d, a, b, c", (0x33221100, 0x77665544, 0x9630), 0x00663300),
     ("bfe.u32 d, a, b, c", (0xABCD1234, 8, 8), 0x12),

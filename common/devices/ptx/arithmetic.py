@@ -18,7 +18,8 @@ def signless(kind: str) -> str:
 
 def _key(d: Decoder, one: Instruction, words: list[str]) -> str:
     """The machine's name of an operation: with the type as written, or only with its size."""
-    exact = ".".join((one.opcode, *words, one.type))
+    kind = one.type.replace("b", "u") if one.opcode == "shr" else one.type  # without a sign
+    exact = ".".join((one.opcode, *words, kind))
     if d.known(exact):
         return exact
     free = ".".join((one.opcode, *words, signless(one.type)))
