@@ -68,6 +68,8 @@ class FakeSession:
         self._choose([self._decode(position, number, queued) for number in range(self.layout.tokens)], position)
         if self._meddles("older id overwritten"):
             self._words("ids")[0] += 1
+        if self._meddles("one more draft told"):
+            self._words("accepted").add_(1)
         if self._wrong("prompt length changed"):
             self._words("prompt_length").add_(1)
         if self._wrong("token word wrong"):

@@ -14,9 +14,9 @@ from common.validate.scenarios import MOST_STEPS, planned, scenarios
 from common.validate.values import weights_of
 
 
-@pytest.mark.parametrize("fault", ["history touched", "older id overwritten"])
+@pytest.mark.parametrize("fault", ["history touched", "older id overwritten", "one more draft told"])
 @pytest.mark.parametrize("later", ["in a second run", "when queued"])
-def test_cache_and_ids_of_later_runs_are_compared(seed, fault, later):
+def test_cache_and_state_of_later_runs_are_compared(seed, fault, later):
     found = verdict(seed, f"{fault} {later}").mismatch
     assert found.stage == ("cache" if fault == "history touched" else "state")
     assert ("queued" in found.note) == ("queued" in later)

@@ -124,7 +124,7 @@ def bit_differences(got: Snapshot, want: Snapshot, note: str, positions: int | N
             yield from tensor_difference(*tap, one.tap(*tap), other.tap(*tap), note)
     if got.cache is not None and want.cache is not None:
         yield from cache_difference(got.cache, want.cache, note, positions)
-    for name in ("position", "token", "ids"):
+    for name in ("position", "token", "accepted", "ids"):
         yield from tensor_difference("state", None, got.words(name), want.words(name), f"{name}: {note}")
 
 
