@@ -244,15 +244,17 @@ def test_knob_values_that_are_refused(knob, value):
 
 def test_regions_of_scratch_are_those_of_the_stack(tiny):
     known = read_catalog().variants
-    other = replace(known["vec128"], scratch={"mail": ("2", "taps"), "mine": ("3", "2 * heads")})
+    other = replace(known["vec128"], scratch={"mail": ("2", "taps"), "mine": ("4", "2 * heads")})
     layout = build([known["by_value"], other], tiny).layout
-    assert {name: slot.shape for name, slot in layout.regions.items()} == {"mail": (2, 2560), "mine": (3, 8)}
+    assert {name: slot.shape for name, slot in layout.regions.items()} == {"mail": (2, 2560), "mine": (4, 8)}
     assert "mine_size = 8;" in layout.declare()
     assert build([], tiny).layout.regions == {}
     with pytest.raises(LabError, match=r"vec128 declares scratch.mail as \['4'\], another variant as \['2', 'taps'\]"):
         build([known["by_value"], replace(other, scratch={"mail": ("4",)})], tiny)
     with pytest.raises(LabError, match=r"scratch.mine is \[2, -1\] for model tiny; "):
         build([replace(other, scratch={"mine": ("2", "heads - 5")})], tiny)
+    with pytest.raises(LabError, match=r"scratch.mine is \[3, 4\] for model tiny; give a power of 2 of turns"):
+        build([replace(other, scratch={"mine": ("3", "heads")})], tiny)
     with pytest.raises(LabError, match=r"8 // \(heads - 4\)'\], a division by 0 for model tiny; "):
         build([replace(other, scratch={"mine": ("2", "8 // (heads - 4)")})], tiny)
 

@@ -144,10 +144,11 @@ class Layout:
                     f"scratch.{name} is {list(sizes)}, a division by 0 for model {self.model.name}",
                     "give a divisor that is not 0, as A // B if B else C",
                 ) from None
-            if shape[0] < 2 or min(shape) < 1 or prod(shape) > LARGEST:
+            turns = shape[0]  # the counter of steps comes to 0 again, and would meet its neighbor's place
+            if turns < 2 or turns & (turns - 1) or min(shape) < 1 or prod(shape) > LARGEST:
                 raise LabError(
                     f"scratch.{name} is {list(shape)} for model {self.model.name}",
-                    "give 2 or more turns, and sizes of at least 1",
+                    "give a power of 2 of turns, 2 or more, and sizes of at least 1",
                 )
         return shapes
 

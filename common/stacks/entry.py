@@ -116,8 +116,8 @@ class Entry:
         """Regions of scratch of the variant's own: `parts: [2, layers, heads, 16, head_dim + 4]`, over REGION_NAMES.
 
         A region has 32-bit words exchanged by flag-in-data: a reset fills them with `layout.NOT_SENT`. Its first size
-        is a number of turns, each a step of the kernel (buffers in rotation); a step leaves the next turn's words at
-        the sentinel, which validation checks. The other sizes are of one turn.
+        is a number of turns, a power of 2, each a step of the kernel (buffers in rotation); a step leaves the next
+        turn's words at the sentinel, which validation checks. The other sizes are of one turn.
         """
         regions = self.section("scratch")
         for name, shape in regions.items():
