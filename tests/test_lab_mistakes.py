@@ -2,11 +2,13 @@
 
 import pytest
 
+from common.config.resolve import model_named
 from common.devices.counters import Counts
+from common.model.layout import Layout
 from common.stacks.catalog import read_catalog
 from experiments import Lab, LabError
 
-COUNTED = Counts({})
+COUNTED, TINY = Counts({}), Layout(model_named("tiny"))
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,8 @@ COUNTED = Counts({})
         (lambda lab: COUNTED.total("grid_bariers"), "unknown count 'grid_bariers'; did you mean 'grid_barriers'"),
         (lambda lab: COUNTED.of("qkw", "shuffles"), "unknown stage 'qkw'; did you mean 'qkv'"),
         (lambda lab: COUNTED.bytes_by_width("weight"), "unknown kind of memory 'weight'; did you mean 'weights'"),
+        (lambda lab: TINY.initial_state([0] * 66, 0, 1), "66 token ids were given, to decode position 0 of 64; "),
+        (lambda lab: TINY.initial_state([0], 1, 1), "1 token ids were given, to decode position 1 of 64; "),
         (lambda lab: COUNTED.loaded([]), "unknown kind of memory '[]'; known: "),
     ],
 )

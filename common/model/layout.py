@@ -215,16 +215,22 @@ class Layout:
 
         barriers: grid barriers passed before. After an even number of them `arrived` is 0 with either kind of barrier
         (barrier.cuh), and `epoch`, the counter of one kind, is that number; so is `turn`, as if each was a step.
+        Raises LabError unless there are ids up to `position`, and no more than places for them.
         """
         import torch  # here, so that the command line starts without it
 
         assert barriers % 2 == 0
+        at = self.state["ids"]
+        if not 0 <= position < len(ids) <= at.size:
+            raise LabError(
+                f"{len(ids)} token ids were given, to decode position {position} of {self.model.positions}",
+                f"give an id for each position up to that one, {at.size} at most",
+            )
         state = torch.zeros(self.state_size, dtype=torch.int32)
         for counter in ("epoch", "turn"):
             state[self.state[counter].offset] = (barriers + 2**31) % 2**32 - 2**31
         state[self.state["position"].offset] = position
         state[self.state["prompt_length"].offset] = max(forced, position + 1)
-        at = self.state["ids"]
         state[at.offset : at.offset + at.size] = -1
         state[at.offset : at.offset + len(ids)] = torch.tensor(ids, dtype=torch.int32)
         return state
