@@ -21,6 +21,17 @@ ROWS = (
     ("setp.geu.bf16 %p6, %rs3, %rs4", (0x7FC0, 0), 1),
     ("set.gt.f16x2.f16x2 d, a, b", (0x3C00BC00, 0), 0x3C000000),
     ("set.ltu.u32.bf16x2 d, a, b", (0x7FC03F80, 0x3F803F80), 0xFFFF0000),
+    ("cvt.rni.f16.f16 %rs6, %rs3", (0x4100,), 0x4000),  # 2.5 is 2, ties to even
+    ("cvt.rmi.f16.f16 %rs6, %rs3", (0xC100,), 0xC200),  # -2.5 is -3
+    ("cvt.rpi.bf16.bf16 %rs6, %rs3", (0x3F81,), 0x4000),  # 1 + 2^-7 is 2
+    ("cvt.rn.sat.f16.f32 %rs6, %r3", (0x40400000,), 0x3C00),  # 3 is 1
+    ("cvt.rm.f16.f32 %rs6, %r3", (0xBF800800,), 0xBC01),  # -1 - 2^-12, away from zero
+    ("cvt.rp.f16.f32 %rs6, %r3", (0xBF800800,), 0xBC00),
+    ("cvt.rm.f16.f32 %rs6, %r3", (0x4788B800,), 0x7BFF),  # 70000 is the largest number
+    ("cvt.rp.bf16.f32 %rs6, %r3", (0x3F800001,), 0x3F81),
+    ("cvt.rn.bf16.f64 %rs6, %rd3", (0x3FF0100000001000,), 0x3F81),  # 1 + 2^-8 + 2^-40: rounded once
+    ("cvt.rn.bf16.s32 %rs6, %r3", (0x01010001,), 0x4B81),
+    ("cvt.rn.bf16.u64 %rs6, %rd3", (0x8080000000000001,), 0x5F01),
 )  # fmt: skip
 
 

@@ -155,6 +155,8 @@ ROWS = (
     ("cvt.rni.f64.f64 %rd6, %rd3", (f64(2.5),), f64(2)),
     ("cvt.rzi.f64.f64 %rd6, %rd3", (f64(-2.9),), f64(-2)),
     ("cvt.rzi.s64.f64 %rd6, %rd3", (f64(-2.9),), LOW64 - 1),
+    ("cvt.rzi.s32.f64 %r6, %rd3", (0x7FF8000000000000,), 1 << 31),  # a NaN; of f32 it is 0
+    ("cvt.rn.sat.f32.s32 %r6, %r3", (7,), f32(1)),
     ("cvt.rni.ftz.s64.f32 %rd6, %r3", (f32(-1.5),), LOW64 - 1),
     ("cvt.s64.s32 %rd6, %r3", (LOW32,), LOW64),
     ("cvt.u64.u32 %rd6, %r3", (LOW32,), LOW32),

@@ -11,16 +11,18 @@ double from_half(uint16_t word) {
   return sign ? -x : x;
 }
 
-uint16_t to_half(double x, bool to_zero) {
-  const int sign = std::signbit(x) ? 0x8000 : 0;
+uint16_t to_half(double x, Rounding r) {
+  const bool negative = std::signbit(x), down_to_zero = r == zero || r == (negative ? up : down);
+  const int sign = negative ? 0x8000 : 0;
   x = std::fabs(x);
   if (x != x) return 0x7fff;
   if (x == 0) return uint16_t(sign);
-  if (x >= 65536) return uint16_t(sign | (to_zero && !std::isinf(x) ? 0x7bff : 0x7c00));
+  if (x >= 65536) return uint16_t(sign | (down_to_zero && !std::isinf(x) ? 0x7bff : 0x7c00));
   int exponent = 0;
   std::frexp(x, &exponent);
   const int step = std::max(exponent, -13) - 11; // 2^step is one unit of the fraction; a carry goes to the exponent
-  const double scaled = std::ldexp(x, -step), whole = to_zero ? std::trunc(scaled) : std::nearbyint(scaled);
+  const double scaled = std::ldexp(x, -step);
+  const double whole = r == nearest ? std::nearbyint(scaled) : down_to_zero ? std::trunc(scaled) : std::ceil(scaled);
   return uint16_t(sign | ((step + 24) * 1024 + int(whole)));
 }
 
@@ -28,6 +30,7 @@ namespace {
 
 // imm: 1 to nearest, 2 down, 3 up, 4 to zero, as an integer from 5 on; 16 sat, 32 ftz, 64 relu.
 constexpr int64_t sat = 16, ftz = 32, relu = 64;
+Rounding rounding(int64_t how) { return how % 16 < 1 || how % 16 > 4 ? nearest : Rounding(how % 16 - 1); }
 double whole(double x, int64_t how) {
   how &= 15;
   return how == 5   ? std::nearbyint(x)
@@ -37,9 +40,11 @@ double whole(double x, int64_t how) {
                     : x;
 }
 
-uint16_t to_brain(float x, bool to_zero, bool relu) {
-  const uint32_t u = bits<uint32_t>(x);
-  return relu && x == x && u >> 31 ? 0 : to_zero && x == x ? uint16_t(u >> 16) : Brain::rounded(x);
+uint16_t to_brain(double x, Rounding r) { // in the mode of r
+  if (r == nearest || x != x) return Brain::word(x);
+  const auto u = bits<uint32_t>(float(x));
+  const bool away = r == (u >> 31 ? down : up);
+  return uint16_t((u >> 16) + (away && u & 0xffff));
 }
 
 enum Type : uint32_t { u8, s8, u16, s16, u32, s32, u64, s64, f32, f64, f16, bf16 }; // integers are even and signed odd
@@ -61,21 +66,25 @@ double number_of(uint64_t word, Type t) { // for floating types: exact
 }
 
 Integer clamped(Integer x, Type t) { return std::clamp(x, lowest(t), highest(t)); }
-Integer to_integer(double x, Type t, int64_t how) { // beyond its range: the nearest; a NaN is 0 or the top bit
+Integer to_integer(double x, Type t, Type from, int64_t how) { // beyond its range: the nearest
   x = whole(x, how);
-  if (x != x) return bytes_of[t] == 8 ? Integer(1) << 63 : 0;
+  if (x != x) return from == f64 || bytes_of[t] == 8 ? Integer(1) << (8 * bytes_of[t] - 1) : 0;
   return clamped(Integer(std::clamp(x, -0x1p100, 0x1p100)), t);
 }
 template <class F> F nearest_to(Integer x) { return x < 0 ? F(int64_t(x)) : F(uint64_t(x)); } // in the mode that is set
+double to_odd(Integer x) { // exact, or rounded so that a later rounding to few bits is that of the exact value
+  const Integer most = Integer(1) << 53, upper = x >> 11 | ((x & 2047) != 0);
+  return -most <= x && x <= most ? double(int64_t(x)) : double(int64_t(upper)) * 2048;
+}
 
 uint64_t to_float(double x, Type t, int64_t how) {
-  const bool to_zero = (how & 15) == 4;
-  if (t == f16) return to_half((how & relu) && x < 0 ? 0. : x, to_zero);
-  if (t == bf16) return to_brain(float(x), to_zero, how & relu);
   x = whole(x, how);
-  if (t == f64) return bits<uint64_t>(how & sat ? (x > 0 ? (x < 1 ? x : 1) : 0) : x);
-  float y = float(x);
-  if (how & sat) y = y > 0 ? (y < 1 ? y : 1) : 0;
+  if (how & sat) x = saturated(x);
+  if (how & relu && x <= 0) x = 0;
+  if (t == f16) return to_half(x, rounding(how));
+  if (t == bf16) return to_brain(x, rounding(how));
+  if (t == f64) return bits<uint64_t>(x);
+  const auto y = float(x);
   return bits<uint32_t>(made(how & ftz ? flushed(y) : y));
 }
 
@@ -83,22 +92,21 @@ uint64_t to_float(double x, Type t, int64_t how) {
 void convert(Warp &w, const In *in) {
   const auto to = Type(in->flags & 15), from = Type(in->flags >> 4);
   const int64_t how = in->imm;
-  constexpr Rounding modes[] = {nearest, nearest, down, up, zero};
-  set_mode(mode_of((how & 15) < 5 ? modes[how & 15] : nearest, false));
+  set_mode(mode_of(rounding(how), false));
   for (const int lane : Each{w.mask}) {
     uint64_t word = 0; // the low part first
     std::memcpy(&word, w.reg<uint8_t>(in->a) + bytes_of[from] * uint32_t(lane), bytes_of[from]);
     if (from < f32) {
-      const Integer x = integer_of(word, from);
-      word = to < f32    ? uint64_t(how & sat ? clamped(x, to) : x)
+      Integer x = integer_of(word, from);
+      if (how & sat) x = to < f32 ? clamped(x, to) : std::clamp(x, Integer(0), Integer(1));
+      word = to < f32    ? uint64_t(x)
              : to == f32 ? bits<uint32_t>(nearest_to<float>(x))
              : to == f64 ? bits<uint64_t>(nearest_to<double>(x))
-             : to == f16 ? to_half(nearest_to<double>(x), (how & 15) == 4)
-                         : to_brain(nearest_to<float>(x), (how & 15) == 4, false);
+                         : to_float(to_odd(x), to, how);
     } else {
       double x = number_of(word, from);
       if (from == f32 && how & ftz) x = flushed(float(x));
-      word = to < f32 ? uint64_t(to_integer(x, to, how)) : to_float(x, to, how);
+      word = to < f32 ? uint64_t(to_integer(x, to, from, how)) : to_float(x, to, how);
     }
     std::memcpy(w.reg<uint8_t>(in->d) + bytes_of[to] * uint32_t(lane), &word, bytes_of[to]);
   }
@@ -116,13 +124,10 @@ template <class D, class S> struct Resize { // integers; the sign of D does not 
 
 // cvt.rn.bf16x2.f32 and f16x2: a is the upper half
 void convert_pair(Warp &w, const In *in) {
-  set_mode(mode_of(nearest, false));
+  set_mode(mode_of(rounding(in->imm), false));
   const float *a = w.reg<float>(in->a), *b = w.reg<float>(in->b);
-  const bool brains = in->c, to_zero = (in->imm & 15) == 4, positive = in->imm & relu;
   uint32_t *d = w.reg<uint32_t>(in->d);
-  const auto one = [=](float x) -> uint32_t {
-    return brains ? to_brain(x, to_zero, positive) : to_half(positive && x < 0 ? 0. : double(x), to_zero);
-  };
+  const auto one = [type = in->c ? bf16 : f16, how = in->imm](float x) { return uint32_t(to_float(x, type, how)); };
   for (const int i : Each{w.mask}) d[i] = one(a[i]) << 16 | one(b[i]);
   set_mode(mode_of(nearest, true));
   GO_ON;

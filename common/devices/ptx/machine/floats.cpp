@@ -4,8 +4,6 @@
 namespace ptx {
 namespace {
 
-template <class T> inline T saturated(T x) { return x > 0 ? (x < 1 ? x : T(1)) : T(0); } // a NaN is 0
-
 // F; Usual: rounded to nearest, with subnormal numbers flushed; otherwise by the flags.
 constexpr uint32_t flush = 4, saturates = 8; // and a Rounding
 template <bool Usual, class F> struct Arithmetic {

@@ -5,11 +5,11 @@
 namespace ptx {
 
 double from_half(uint16_t word);
-uint16_t to_half(double x, bool to_zero); // nearest, ties to even, or towards zero
+uint16_t to_half(double x, Rounding r = nearest);
 
 struct Half {
   static double number(uint16_t word) { return from_half(word); }
-  static uint16_t word(double x) { return to_half(x, false); }
+  static uint16_t word(double x) { return to_half(x); }
 };
 struct Brain {
   static double number(uint16_t word) { return bits<float>(uint32_t(word) << 16); }

@@ -145,6 +145,7 @@ template <class To> inline To bits(auto from) { return std::bit_cast<To>(from); 
 // The canonical NaN of f32 results; with f64 a NaN operand is kept.
 inline float made(float x) { return x != x ? bits<float>(0x7fffffffu) : x; }
 inline double made(double x) { return x; }
+template <class T> inline T saturated(T x) { return x > 0 ? (x < 1 ? x : T(1)) : T(0); } // a NaN is 0
 // A subnormal number as a zero.
 inline float flushed(float x) {
   const uint32_t u = bits<uint32_t>(x);
