@@ -37,6 +37,14 @@ VALUES = {
     "sums of f16x2": ("red.global.add.noftz.f16x2 [%rd1], 0x3c003800;", 32, 1, (), {0: 0x50004C00}),
     "sums of f16": ("mov.b16 %rs1, 0x3c00; atom.global.gpu.acq_rel.add.noftz.f16 %rs2, [%rd1+2], %rs1;", 32, 1,
                     (7,), {0: 0x50000007}),
+    "a subnormal sum of f64": (FIRST_LANE.format("mov.u64 %rd2, 1; red.global.add.f64 [%rd1], %rd2;"), 32, 1, (1,),
+                               {0: 2}),
+    "a subnormal sum of f32": (FIRST_LANE.format("red.global.add.f32 [%rd1], 0f00000001; st.shared.u32 [tile], 1; "
+                                                 "atom.shared.add.f32 %r2, [tile], 0f00000001; ld.shared.u32 %r3, "
+                                                 "[tile]; st.global.u32 [%rd1+4], %r2; st.global.u32 [%rd1+8], %r3;"),
+                               32, 1, (1,), {0: 0, 1: 1, 2: 2}),  # kept in shared memory only
+    "a sum that is no number": (FIRST_LANE.format("red.global.add.f32 [%rd1], 0fFF800000;"), 32, 1, (0x7F800000,),
+                                {0: 0x7FFFFFFF}),
     "a subnormal sum": (FIRST_LANE.format("red.global.add.noftz.bf16 [%rd1], 0x0001;"), 32, 1, (3,), {0: 4}),
     "bytes of a vector": ("ld.global.v4.u8 {%rs1, %rs2, %rs3, %rs4}, [%rd1]; "
                           "st.global.v4.u8 [%rd1+4], {%rs4, %rs3, %rs2, 9};", 32, 1, (0x04030201,), {1: 0x09020304}),

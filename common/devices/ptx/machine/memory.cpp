@@ -74,7 +74,8 @@ uint8_t *word_of(Warp &w, const In *in, int lane, uint32_t bytes) {
   return at && w.grid->races && !w.grid->races->atomic(w, in, lane, at, bytes) ? nullptr : at;
 }
 
-// atom d, [a], b, c and red [a], b. F makes the new value of the old one, b and c.
+// atom d, [a], b, c and red [a], b. F makes the new value of the old one, b and c. Subnormal numbers are zeros only for
+// f32 in global memory.
 template <class T, class F> void atomic(Warp &w, const In *in) {
   Grid &grid = *w.grid;
   const T *b = w.reg<T>(in->b), *c = w.reg<T>(in->c);
@@ -86,8 +87,13 @@ template <class T, class F> void atomic(Warp &w, const In *in) {
     uint8_t *at = word_of(w, in, lane, sizeof(T));
     if (!at) return;
     T &word = *reinterpret_cast<T *>(at);
-    const T before = word, after = F{}(before, b[lane], c[lane]);
-    word = after;
+    const T before = word;
+    if constexpr (std::is_floating_point_v<T>) {
+      const Mode mode(sizeof(T) == 4 && size_t(at - w.block->memory.data()) >= w.block->memory.size());
+      word = made(F{}(before, b[lane], c[lane]));
+    } else {
+      word = F{}(before, b[lane], c[lane]);
+    }
     if (in->d) d[lane] = before;
     grid.touch(at, sizeof(T));
   }
