@@ -99,3 +99,18 @@ def test_mma_multiplies_the_parts_of_lanes(machine, depth, kinds, sums, seed):  
         g, q = lane // 4, 2 * (lane % 4)
         made = bytes(words[own * lane : own * (lane + 1)])[4 * sum(counts[:2]) :]
         assert made == bits(wanted[[g, g, g + 8, g + 8], [q, q + 1, q, q + 1]], sums), lane
+
+
+@pytest.mark.parametrize(("sums", "registers"), [("f32", 4), ("f16", 2)])
+def test_subnormal_numbers_are_kept_in_a_product_only(machine, sums, registers):  # noqa: F811
+    """The smallest accumulator, and a product of the next instruction, which flushes."""
+    c = ", ".join(["%r46"] * registers)
+    d = ", ".join(f"%r{30 + at}" for at in range(registers))
+    zeros = "".join(f"mov.b32 %r{at}, 0; " for at in range(40, 46))
+    body = f"""{zeros} mov.b32 %r46, 1; mov.b32 %r2, 0x00800000;
+    mma.sync.aligned.m16n8k16.row.col.{sums}.f16.f16.{sums}
+    {{{d}}}, {{%r40, %r41, %r42, %r43}}, {{%r44, %r45}}, {{{c}}};
+    mul.rn.ftz.f32 %r3, %r2, 0f3F000000; st.global.v2.u32 [%rd1], {{%r30, %r3}};"""
+    words = (ctypes.c_uint32 * 4)()
+    assert run(machine, body, words).status == FINISHED
+    assert list(words) == [1, 0, 0, 0]

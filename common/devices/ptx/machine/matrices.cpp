@@ -37,10 +37,12 @@ template <class T> void spread(const uint32_t *words, float *to) { // first numb
 
 // d = a b + c: 16 x 8 of fp32 from 16 x K and K x 8. With g = lane / 4 and q = lane % 4, words of a alternate between
 // rows g and g + 8, then advance by 4 words of K; words of b are of column g; c and d have columns 2 q and 2 q + 1 of
-// row g, then of row g + 8. Products are exact; they are added to c one after another, in the order of K.
+// row g, then of row g + 8. Products are exact; they are added to c one after another, in the order of K, and subnormal
+// numbers are kept.
 // more: the registers of d, a, b, c.
 template <class T, int K> void multiply(Warp &w, const In *in) {
   if (!whole_warp(w, in)) return;
+  set_mode(mode_of(nearest, false));
   constexpr int wide = 4 * T::in_word, deep = K / wide; // a word of all lanes is 8 x wide numbers
   const uint32_t *more = &w.program->more[in->more];
   alignas(64) float a[deep][2][T::in_word][warp_size], b[deep][T::in_word][4][8], c[16][8];
@@ -77,6 +79,7 @@ template <class T, int K> void multiply(Warp &w, const In *in) {
     const float *from = c[8 * half];
     LANES even[i] = made(from[2 * i]), odd[i] = made(from[2 * i + 1]);
   }
+  set_mode(mode_of(nearest, true));
   GO_ON;
 }
 
@@ -176,8 +179,7 @@ struct Fragment { // a matrix in registers of a warp; opaque: in our own order, 
 };
 
 // imm: bit 0 wmma, bit 1 satfinite. more: m, n, k; then of d, a, b, c: kind, number of registers, registers.
-void multiply_any(Warp &w, const In *in) {
-  if (!whole_warp(w, in)) return;
+[[gnu::noinline]] void product(Warp &w, const In *in) {
   const Mode mode(false);
   const uint32_t *more = &w.program->more[in->more];
   const int m = int(more[0]), n = int(more[1]), k = int(more[2]);
@@ -197,6 +199,10 @@ void multiply_any(Warp &w, const In *in) {
   d.each([&](uint32_t at, int part, int lane, int e) {
     d.put_word(w, at, part, lane, word_as(d.kind, z[size_t(e)], in->imm & 2));
   });
+}
+void multiply_any(Warp &w, const In *in) {
+  if (!whole_warp(w, in)) return;
+  product(w, in); // ends its mode before the next instruction
   GO_ON;
 }
 
