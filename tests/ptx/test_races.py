@@ -39,3 +39,12 @@ def test_what_nothing_orders_is_found(machine, body, ordered, seed):  # noqa: F8
     words = (ctypes.c_uint64 * 64)()
     ended = run(machine, "and.b32 %r3, %r1, 31;" + body, words, seed=seed, threads=64, races=True)
     assert (ended.status, "nothing orders" in ended.report) == ((FINISHED, False) if ordered else (RACED, True))
+
+
+@pytest.mark.cpu
+def test_a_copy_that_nobody_has_waited_for_is_found_though_it_may_have_landed(machine, seed):  # noqa: F811
+    body = """mov.u32 %r2, tile; mad.lo.u32 %r2, %r1, 32, %r2; cp.async.ca.shared.global [%r2], [%rd1], 16;
+    cp.async.commit_group; cp.async.ca.shared.global [%r2+16], [%rd1], 16; cp.async.commit_group;
+    ld.shared.u32 %r3, [%r2]; cp.async.wait_group 0;"""
+    ended = run(machine, body, (ctypes.c_uint64 * 4)(), seed=seed, races=True)
+    assert (ended.status, "is still copying" in ended.report) == (RACED, True)

@@ -12,6 +12,15 @@ void poison(uint8_t *at, uint32_t bytes) {
   for (uint32_t i = 0; i < bytes; ++i) at[i] = i % 2 ? 0xff : 0xa5; // 0xffa5: a NaN in bf16 and, twice, in fp32
 }
 
+// A lane's bytes are there, by now or already.
+void bring(Copy &copy, int lane) {
+  if (on(copy.landed, lane)) return;
+  const uint32_t read = copy.read[lane];
+  if (read) std::memcpy(copy.to[lane], copy.from[lane], read);
+  if (read < copy.bytes) std::memset(copy.to[lane] + read, 0, copy.bytes - read);
+  copy.landed |= 1u << lane;
+}
+
 // [a], [b]; more: offset of the source, bytes, and the register with the number of bytes read, or 0.
 void copy_async(Warp &w, const In *in) {
   const uint32_t *more = &w.program->more[in->more], bytes = more[1];
@@ -35,7 +44,9 @@ void copy_async(Warp &w, const In *in) {
     }
     rest &= ~copy.mask;
   }
-  if (w.grid->launch.strict && w.grid->below(4) == 0) land(w, w.mask, 0);
+  if (w.grid->launch.strict && w.grid->below(4) == 0)
+    for (Copy &copy : w.copies)
+      for (const int lane : Each{copy.mask & w.mask}) bring(copy, lane);
   GO_ON;
 }
 
@@ -138,9 +149,7 @@ template <auto Does> void fence(Warp &w, const In *in) {
 } // namespace
 
 static void land(Warp &w, Copy &copy, int lane) {
-  const uint32_t read = copy.read[lane];
-  if (read) std::memcpy(copy.to[lane], copy.from[lane], read);
-  if (read < copy.bytes) std::memset(copy.to[lane] + read, 0, copy.bytes - read);
+  bring(copy, lane);
   if (w.grid->races && !on(copy.handed, lane)) w.grid->races->copy_lands(w, copy, lane);
   copy.mask &= ~(1u << lane);
 }

@@ -136,6 +136,7 @@ struct Copy {
   uint8_t read[warp_size]; // bytes read; the rest are zeros
   uint64_t number;         // among the copies of its warp
   uint32_t handed;         // lanes with this copy handed over to an mbarrier
+  uint32_t landed = 0;     // lanes whose bytes are there, which none of them may count on before it has waited
 };
 
 struct Warp {
