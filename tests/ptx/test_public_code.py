@@ -31,6 +31,10 @@ COUNTED = """mov.u32 {r}, 0; {{ .reg .pred p; again: add.u32 {r}, {r}, 1; setp.e
 bra again; done: }} st.global.u32 [%rd1+{at}], {r};"""  # as the loops around mbarrier.try_wait in public code
 LATER = "bra second; first: st.global.u32 [{}], {}; ret; second: {} bra first;"  # uses a register before its text
 ADDED = "add.u32 %r6, %r1, 9; mov.u32 %r5, %r6; setp.ne.u32 %p1, %r1, 0; @%p1 ret;"
+VOLATILE = FIRST_LANE.format("""mov.u32 %r2, 0; mov.u32 %r3, 0; mov.u32 %r5, tile; more: st.shared.u32 [%r5], %r2;
+add.u32 %r5, %r5, 4; add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, 400; @%p2 bra more; mov.u32 %r5, tile;
+again: ld.volatile.shared.u32 %r4, [%r5]; add.u32 %r3, %r3, %r4; add.u32 %r5, %r5, 4; sub.u32 %r2, %r2, 1;
+setp.gt.u32 %p2, %r2, 0; @%p2 bra again; st.global.u32 [%rd1], %r3;""")
 # name: (instructions, threads, blocks, words before, {number of a word: its value afterwards})
 VALUES = {
     "sums of bf16x2": ("red.global.add.noftz.bf16x2 [%rd1], 0x3f803f80;", 128, 1, (), {0: 0x43004300}),
@@ -45,6 +49,7 @@ VALUES = {
                                32, 1, (1,), {0: 0, 1: 1, 2: 2}),  # kept in shared memory only
     "a sum that is no number": (FIRST_LANE.format("red.global.add.f32 [%rd1], 0fFF800000;"), 32, 1, (0x7F800000,),
                                 {0: 0x7FFFFFFF}),
+    "volatile words, not polled": (VOLATILE, 32, 1, (), {0: 399 * 400 // 2}),
     "a subnormal sum": (FIRST_LANE.format("red.global.add.noftz.bf16 [%rd1], 0x0001;"), 32, 1, (3,), {0: 4}),
     "bytes of a vector": ("ld.global.v4.u8 {%rs1, %rs2, %rs3, %rs4}, [%rd1]; "
                           "st.global.v4.u8 [%rd1+4], {%rs4, %rs3, %rs2, 9};", 32, 1, (0x04030201,), {1: 0x09020304}),

@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char *waits[] = {"can go on", "waits for lanes", "waits at a barrier of the block", "polls"}; // by Wait
 
-uint64_t key_of(uintptr_t line, int lane) { return uint64_t(line) << 5 | uint64_t(lane); }
+uint64_t key_of(const void *at, int lane) { return reinterpret_cast<uint64_t>(at) << 5 | uint64_t(lane); }
 
 // The value of a special register.
 uint64_t special(const Warp &w, const Filled &one, const Launch &l, int lane) {
@@ -97,23 +97,20 @@ void Grid::ready(Warp &w) {
   queue.push_back(&w);
 }
 
-void Grid::look(Warp &w, int lane, const void *at, size_t bytes) {
-  const auto address = reinterpret_cast<uintptr_t>(at);
-  for (uintptr_t line = address >> 5; line <= (address + bytes - 1) >> 5; ++line)
-    if (w.looked.size() < 4096) w.looked.push_back(key_of(line, lane));
+void Grid::look(Warp &w, int lane, const void *at) {
+  if (w.looked.size() < 4096) w.looked.push_back(key_of(at, lane));
 }
 
 bool Grid::would_sleep(Warp &w, int lane, const void *at) {
   if (w.looked_at != progress) w.looked.clear(), w.looked_at = progress;
-  const uint64_t key = key_of(reinterpret_cast<uintptr_t>(at) >> 5, lane);
-  return std::find(w.looked.begin(), w.looked.end(), key) != w.looked.end();
+  return std::ranges::find(w.looked, key_of(at, lane)) != w.looked.end();
 }
 
 void Grid::sleep(Warp &w, const In *in) {
   if (w.looked.empty() || w.looked_at != progress) return park(w, in, Wait::ready), void(w.fuel = -1);
   park(w, in, Wait::poll);
   for (const uint64_t key : w.looked) {
-    auto &here = lines[(key >> 5) % looked_lines];
+    auto &here = lines[(key >> 10) % looked_lines];
     if (std::find(here.begin(), here.end(), &w) == here.end()) here.push_back(&w);
   }
   if (!w.asleep) w.asleep = true, ++sleepers;

@@ -5,10 +5,10 @@
 namespace ptx {
 
 // Notes a strong load as a poll. False if the group has polled there without a change since: it sleeps until one.
-inline bool looked(Warp &w, const In *in, uint8_t *const *at, uint32_t bytes) {
+inline bool looked(Warp &w, const In *in, uint8_t *const *at) {
   const int first = std::countr_zero(w.mask);
   if (w.grid->would_sleep(w, first, at[first])) return uncount(w, in), w.grid->sleep(w, in), false;
-  for (const int lane : Each{w.mask}) w.grid->look(w, lane, at[lane], bytes);
+  for (const int lane : Each{w.mask}) w.grid->look(w, lane, at[lane]);
   return true;
 }
 
@@ -78,7 +78,7 @@ template <class E, class R, int V> struct Load {
   [[gnu::noinline]] static bool one_by_one(Warp &w, const In *in) {
     uint8_t *from[warp_size];
     if (!places(w, in, sizeof(E) * V, reads, from)) return false;
-    if (Flags{in->flags}.strong() && !looked(w, in, from, sizeof(E) * V)) return false;
+    if (Flags{in->flags}.strong() && !looked(w, in, from)) return false;
     if (w.grid->races && !w.grid->races->load(w, in, w.mask, from, sizeof(E), V)) return false;
     const Registers<R, V> to(w, in);
     for (const int lane : Each{w.mask})

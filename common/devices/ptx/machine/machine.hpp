@@ -150,7 +150,7 @@ struct Warp {
   int current;         // running group, or -1
   bool queued, asleep; // in Grid::queue; has groups that poll
   std::vector<Group> groups;
-  std::vector<uint64_t> looked; // line and lane of each poll since the last progress
+  std::vector<uint64_t> looked; // address and lane of each poll since the last progress
   uint64_t looked_at;           // Grid::progress at that time
   uint8_t *local;
   uint32_t committed[warp_size];
@@ -234,7 +234,7 @@ struct Grid {
       if (!lines[line % looked_lines].empty()) wake_those_who_look(line);
   }
   void ready(Warp &w);
-  void look(Warp &w, int lane, const void *at, size_t bytes);
+  void look(Warp &w, int lane, const void *at);        // at bytes of one line
   bool would_sleep(Warp &w, int lane, const void *at); // true if the lane polls there again without a change
   void sleep(Warp &w, const In *in);                   // until a change, then the group polls again
   std::string place(const Warp &w, const In *in, uint32_t mask) const;

@@ -97,7 +97,7 @@ template <bool Parity> void test(Warp &w, const In *in) {
     const bool done = Parity ? (now & 1) != phase : now != phase;
     const void *word = w.block->memory.data() + (found.address - shared_start);
     if (!done && w.grid->would_sleep(w, lane, word)) return w.grid->sleep(w, in);
-    if (!done) w.grid->look(w, lane, word, 8);
+    if (!done) w.grid->look(w, lane, word);
     if (done && w.grid->races)
       for (const int each : Each{same})
         if (!w.grid->races->waited(w, in, each, *found.barrier)) return;
