@@ -231,6 +231,10 @@ def with_registers(instruction):
         ("mov.u64 %rd2, tile; ld.u32 %r2, [%rd2];", "outside the buffers"),  # a missing cvta
         ("mov.u64 %rd2, tile; cvta.shared.u64 %rd3, %rd2; ld.shared.u32 %r2, [%rd3];", "outside shared memory"),
         ("shfl.sync.bfly.b32 %r2, %r1, 1, 31, 0x7fffffff;", "member mask"),
+        (
+            "setp.lt.u32 %p1, %r1, 16; selp.u32 %r3, 65535, -65536, %p1; shfl.sync.bfly.b32 %r2, %r1, 16, 31, %r3;",
+            "a shuffle from a lane that takes no part",
+        ),
         ("bar.sync 1, 48;", "no multiple of a warp"),
         ("cp.async.bulk.prefetch.L2.global [%rd1], 24;", "a bulk prefetch of 24 bytes that are not aligned to 16"),
         ("cp.async.bulk.prefetch.L2.global [%rd1+4096], 16;", "a bulk prefetch from outside the buffers"),

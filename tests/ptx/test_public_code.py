@@ -35,6 +35,12 @@ VOLATILE = FIRST_LANE.format("""mov.u32 %r2, 0; mov.u32 %r3, 0; mov.u32 %r5, til
 add.u32 %r5, %r5, 4; add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, 400; @%p2 bra more; mov.u32 %r5, tile;
 again: ld.volatile.shared.u32 %r4, [%r5]; add.u32 %r3, %r3, %r4; add.u32 %r5, %r5, 4; sub.u32 %r2, %r2, 1;
 setp.gt.u32 %p2, %r2, 0; @%p2 bra again; st.global.u32 [%rd1], %r3;""")
+# Lanes 0 and 1 are a pair, and 2 and 3: lane 3 comes to its own only when lane 0 has gone on.
+PAIRS = """setp.gt.u32 %p1, %r1, 3; @%p1 ret; setp.lt.u32 %p2, %r1, 2; selp.u32 %r2, 3, 12, %p2;
+setp.eq.u32 %p3, %r1, 3; @!%p3 bra meet; wait: ld.relaxed.gpu.global.u32 %r3, [%rd1]; setp.eq.u32 %p4, %r3, 0;
+@%p4 bra wait; st.shared.u32 [tile], 77; meet: {meet}
+setp.eq.u32 %p6, %r1, 0; @%p6 st.relaxed.gpu.global.u32 [%rd1], 1; setp.ne.u32 %p6, %r1, 2; @%p6 ret; {look}"""
+MET = "setp.eq.u32 %p5, %r1, 1; @%p5 bra other; bar.warp.sync %r2; bra.uni met; other: bar.warp.sync %r2; met:"
 # name: (instructions, threads, blocks, words before, {number of a word: its value afterwards})
 VALUES = {
     "sums of bf16x2": ("red.global.add.noftz.bf16x2 [%rd1], 0x3f803f80;", 128, 1, (), {0: 0x43004300}),
@@ -50,6 +56,10 @@ VALUES = {
     "a sum that is no number": (FIRST_LANE.format("red.global.add.f32 [%rd1], 0fFF800000;"), 32, 1, (0x7F800000,),
                                 {0: 0x7FFFFFFF}),
     "volatile words, not polled": (VOLATILE, 32, 1, (), {0: 399 * 400 // 2}),
+    "votes of pairs": (PAIRS.format(meet="vote.sync.ballot.b32 %r4, %p2, %r2;", look="st.global.u32 [%rd1+4], %r4;"),
+                       32, 1, (), {0: 1}),
+    "barriers of pairs": (PAIRS.format(meet=MET, look="ld.shared.u32 %r4, [tile]; st.global.u32 [%rd1+4], %r4;"),
+                          32, 1, (), {0: 1, 1: 77}),
     "a subnormal sum": (FIRST_LANE.format("red.global.add.noftz.bf16 [%rd1], 0x0001;"), 32, 1, (3,), {0: 4}),
     "bytes of a vector": ("ld.global.v4.u8 {%rs1, %rs2, %rs3, %rs4}, [%rd1]; "
                           "st.global.v4.u8 [%rd1+4], {%rs4, %rs3, %rs2, 9};", 32, 1, (0x04030201,), {1: 0x09020304}),

@@ -49,7 +49,7 @@ void complete_if_all(Block &block, Barrier &barrier) {
 
 // a, b: b is the number of threads; 0 in the file means the whole block.
 template <bool Waits, bool Aligned> void bar(Warp &w, const In *in) {
-  if (Aligned && !gathered(w, in, all_lanes)) return;
+  if (Aligned && !gathered(w, in)) return;
   if (Aligned && gone_around(w, in))
     return fault(w, in, "only some lanes of the warp come to this barrier, which is for all of them");
   Block &block = *w.block;

@@ -7,24 +7,36 @@ void fault(Warp &w, const In *in, const std::string &text, uint32_t mask) {
   w.grid->fail(faulted, w, in, text, mask ? mask : w.mask);
 }
 
-// Lanes wait at an instruction of the whole warp until all its members are there. Ended lanes do not count.
-bool gathered(Warp &w, const In *in, uint32_t members) {
-  const uint32_t needed = members & w.live;
-  if ((needed & ~w.mask) == 0) return true;
+// Lanes wait at an instruction of several lanes until all their members are there. Ended lanes do not count.
+bool gathered(Warp &w, const In *in, uint32_t masks) {
+  const auto incomplete = [&](uint32_t lanes, uint32_t at, uint32_t here) { // those of the lanes that lack a member
+    uint32_t found = 0;
+    for (const int lane : Each{lanes})
+      if ((at ? w.reg<uint32_t>(at)[lane] : all_lanes) & w.live & ~here) found |= 1u << lane;
+    return found;
+  };
+  if (!incomplete(w.mask, masks, w.mask)) return true;
   park(w, in, Wait::lanes);
-  if (!meets_anywhere(in)) uncount(w, in);
+  const bool anywhere = meets_anywhere(in);
+  if (!anywhere) uncount(w, in);
+  const auto waits = [&](const Group &g) {
+    return g.wait == Wait::lanes && (g.ip == in || (anywhere && meets_anywhere(g.ip)));
+  };
   uint32_t here = 0;
-  for (const Group &g : w.groups)
-    if (g.wait == Wait::lanes && (g.ip == in || (meets_anywhere(g.ip) && meets_anywhere(in)))) here |= g.mask;
-  if (needed & ~here) return false;
-  if (!meets_anywhere(in)) {
-    std::erase_if(w.groups, [&](const Group &g) { return g.wait == Wait::lanes && g.ip == in; });
-    w.groups.push_back({here, in, Wait::ready});
-    return false;
+  for (const Group &g : w.groups) here |= waits(g) ? g.mask : 0;
+  for (size_t i = w.groups.size(); i-- > 0;) {
+    const Group g = w.groups[i];
+    if (!waits(g)) continue;
+    const uint32_t at = anywhere ? g.ip->a : masks, left = incomplete(g.mask, at, here), met = g.mask & ~left;
+    w.groups[i].mask = left;
+    if (met) w.groups.push_back({met, g.ip + anywhere, Wait::ready});
+    for (uint32_t rest = w.grid->races && anywhere ? met : 0; rest;) {
+      const uint32_t members = w.reg<uint32_t>(at)[std::countr_zero(rest)] & w.live;
+      w.grid->races->warp_barrier(w, members);
+      rest &= ~members;
+    }
   }
-  if (w.grid->races) w.grid->races->warp_barrier(w, here);
-  for (Group &g : w.groups)
-    if (g.wait == Wait::lanes && meets_anywhere(g.ip)) g.wait = Wait::ready, ++g.ip;
+  std::erase_if(w.groups, [](const Group &g) { return g.mask == 0; });
   return false;
 }
 
@@ -63,8 +75,11 @@ void end(Warp &w, const In *in) {
   w.live &= ~w.mask;
   w.groups.erase(w.groups.begin() + w.current);
   w.current = -1;
-  for (Group &g : w.groups)
-    if (g.wait == Wait::lanes) g.wait = Wait::ready; // fewer lanes are still to come
+  for (Group &g : w.groups) { // fewer lanes are still to come
+    if (g.wait != Wait::lanes) continue;
+    g.wait = Wait::ready, w.mask = g.mask;
+    if (meets_anywhere(g.ip)) uncount(w, g.ip);
+  }
   ended(w);
 }
 

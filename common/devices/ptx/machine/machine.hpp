@@ -272,8 +272,9 @@ inline void park(Warp &w, const In *in, Wait wait) {
 }
 
 void fault(Warp &w, const In *in, const std::string &text, uint32_t mask = 0);
-bool gathered(Warp &w, const In *in, uint32_t members); // true if these lanes are here; else the group waits
-void land(Warp &w, uint32_t mask, uint32_t newest);     // all but the newest cp.async groups
+// True if all members are here; else the group waits. masks: the register of each lane's members, 0 for the whole warp.
+bool gathered(Warp &w, const In *in, uint32_t masks = 0);
+void land(Warp &w, uint32_t mask, uint32_t newest); // all but the newest cp.async groups
 void land(Block &block, size_t bulk);
 void ended(Warp &w);                       // lanes have ended: barriers may be complete without them
 bool waited_for_copies(const Mbarrier &b); // false after a fault

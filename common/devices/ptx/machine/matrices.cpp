@@ -26,7 +26,7 @@ struct Tf32 { // the low 13 bits do not count
 };
 
 bool whole_warp(Warp &w, const In *in) {
-  if (!gathered(w, in, all_lanes)) return false;
+  if (!gathered(w, in)) return false;
   if (w.mask != all_lanes) return fault(w, in, "a product of matrices without all lanes of the warp"), false;
   return true;
 }
@@ -115,7 +115,7 @@ template <int N, bool Turned, bool Stores> [[gnu::noinline]] bool moved_matrix(W
   return true;
 }
 template <int N, bool Turned, bool Stores> void move_matrix(Warp &w, const In *in) {
-  if (!gathered(w, in, all_lanes) || !moved_matrix<N, Turned, Stores>(w, in)) return;
+  if (!gathered(w, in) || !moved_matrix<N, Turned, Stores>(w, in)) return;
   GO_ON;
 }
 template <int N> void matrices(Ops &ops, const std::string &number) {

@@ -5,19 +5,17 @@
 namespace ptx {
 namespace {
 
-// True if all member lanes are here; otherwise the group waits. at: register of member masks, 0 for the whole warp.
+// True if all member lanes are here; otherwise the group waits. at: the register of each lane's mask.
 inline bool together(Warp &w, const In *in, uint32_t at) {
-  uint32_t members = 0, common = all_lanes;
+  uint32_t common = all_lanes;
   const uint32_t *masks = w.reg<uint32_t>(at);
   if (w.mask == all_lanes) {
     LANES common &= masks[i];
     if (common == all_lanes) return true;
   }
-  for (const int lane : Each{w.mask}) {
+  for (const int lane : Each{w.mask})
     if (!on(masks[lane], lane)) return fault(w, in, "a lane that is not in its own member mask", 1u << lane), false;
-    members |= masks[lane];
-  }
-  return gathered(w, in, members);
+  return gathered(w, in, at);
 }
 
 enum Way { from_below, from_above, across, chosen };
@@ -27,8 +25,9 @@ template <Way Which> void shuffle(Warp &w, const In *in) {
   const uint32_t *more = &w.program->more[in->more];
   if (!together(w, in, more[1])) return;
   const int *b = w.reg<int>(in->b), *c = w.reg<int>(in->c);
+  const uint32_t mask = w.mask, *masks = w.reg<uint32_t>(more[1]);
   alignas(64) uint32_t a[warp_size];
-  alignas(64) int from[warp_size], valid[warp_size];
+  alignas(64) int from[warp_size], valid[warp_size], member[warp_size];
   std::memcpy(a, w.reg<uint32_t>(in->a), sizeof a);
   LANES {
     const int by = b[i] & 31, segment = c[i] >> 8 & 31, lowest = i & segment, last = lowest | (c[i] & 31 & ~segment);
@@ -38,17 +37,15 @@ template <Way Which> void shuffle(Warp &w, const In *in) {
                                         : lowest | (by & ~segment);
     valid[i] = Which == from_below ? j >= last : j <= last;
     from[i] = valid[i] ? j : i;
+    member[i] = (masks[i] & mask) >> from[i] & 1;
   }
+  const uint32_t apart = mask & ~pack(member);
+  if (apart) return fault(w, in, "a shuffle from a lane that takes no part", apart);
   uint32_t *d = w.reg<uint32_t>(in->d);
-  const uint32_t mask = w.mask;
-  if (mask == all_lanes) {
+  if (mask == all_lanes)
     permute(a, from, d);
-  } else {
-    for (const int lane : Each{mask}) {
-      if (!on(mask, from[lane])) return fault(w, in, "a shuffle from a lane that takes no part", 1u << lane);
-      d[lane] = a[from[lane]];
-    }
-  }
+  else
+    for (const int lane : Each{mask}) d[lane] = a[from[lane]];
   if (more[0]) set_predicate<true>(w, more[0], pack(valid));
   GO_ON;
 }
