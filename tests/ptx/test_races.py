@@ -48,3 +48,36 @@ def test_a_copy_that_nobody_has_waited_for_is_found_though_it_may_have_landed(ma
     ld.shared.u32 %r3, [%r2]; cp.async.wait_group 0;"""
     ended = run(machine, body, (ctypes.c_uint64 * 4)(), seed=seed, races=True)
     assert (ended.status, "is still copying" in ended.report) == (RACED, True)
+
+
+# Block 0 executes the first part, block 1 the second one; `other` is its begin.
+TWO = "mov.u32 %r2, %ctaid.x; setp.ne.u32 %p1, %r2, 0; @%p1 bra other; {} ret; other: {}"
+SENT = "st.global.u32 [%rd1+64], 5; {} st.relaxed.gpu.global.u32 [%rd1], 1;"
+AWAITED = """ld.{}.gpu.global.u32 %r3, [%rd1]; setp.ne.u32 %p2, %r3, 1; @%p2 bra other; {}
+ld.global.u32 %r4, [%rd1+64];"""
+LOOK, FILL = "ld.relaxed.gpu.global.u32 %r3, [%rd1];", "st.relaxed.gpu.global.u32 [%rd1], 1;"
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize(
+    ("first", "second", "ordered"),
+    [
+        (f"st.global.u32 [%rd1], 0; {FILL}", LOOK, False),  # the second store does not make up for the first one
+        (f"st.relaxed.cta.global.u32 [%rd1], 0; {FILL}", LOOK, False),
+        (f"{LOOK.replace('gpu', 'cta')} st.global.u32 [%rd1+64], 5; {LOOK}", FILL, False),
+        (SENT.format("membar.gl;"), AWAITED.format("relaxed", "membar.gl;"), True),
+        (SENT.format("membar.cta;"), AWAITED.format("relaxed", "membar.gl;"), False),
+    ],
+)
+def test_what_orders_two_blocks(machine, first, second, ordered, seed):  # noqa: F811
+    words = (ctypes.c_uint32 * 32)()
+    ended = run(machine, TWO.format(first, second), words, seed=seed, threads=1, blocks=2, races=True)
+    assert (ended.status, "nothing orders" in ended.report) == ((FINISHED, False) if ordered else (RACED, True))
+
+
+@pytest.mark.cpu
+def test_a_store_of_what_is_there_races_with_a_read(machine, seed):  # noqa: F811
+    body = """and.b32 %r3, %r1, 31; setp.ne.u32 %p1, %r3, 0; @%p1 ret; setp.ne.u32 %p2, %r1, 0;
+    @%p2 ld.shared.u32 %r4, [tile]; @!%p2 ld.shared.u32 %r4, [tile]; @%p2 st.shared.u32 [tile], %r4;"""
+    ended = run(machine, body, (ctypes.c_uint64 * 4)(), seed=seed, threads=64, races=True)
+    assert (ended.status, "nothing orders" in ended.report) == (RACED, True)

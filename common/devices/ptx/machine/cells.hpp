@@ -26,7 +26,7 @@ struct Cell {
   Epoch write, read;                        // the last write, and the only read since
   std::unique_ptr<std::vector<Epoch>> many; // reads in place of `read`, by warp
   struct Rare {
-    std::vector<Epoch> earlier;    // strong writes, one per thread, not seen by the later strong writes
+    std::vector<Epoch> earlier;    // writes with which more accesses race than with the later ones that are strong
     Epoch emptied;                 // the last write that made it empty, whatever has been written since
     std::unique_ptr<Cell[]> parts; // two halves, once a narrower access has come
   };

@@ -66,6 +66,11 @@ bool Races::strong_pair(const Epoch &a, const Epoch &b) const {
          ((a.scope != cta && b.scope != cta) || block_of(a.who) == block_of(b.who));
 }
 
+// True if what must not race with `e`, which comes before `later`, must not race with `later` either.
+bool Races::covers(const Epoch &later, const Epoch &e) {
+  return !later.strong || (e.strong && e.scope >= later.scope && e.bytes == later.bytes && e.in_step == later.in_step);
+}
+
 std::string Races::name(uintptr_t at) const {
   for (uint32_t i = 0; i < grid_.launch.buffer_count; ++i) {
     const Buffer &b = grid_.launch.buffers[i];
@@ -101,14 +106,14 @@ void Races::by_letter(const Access &a, const char *what) {
 bool Races::add_reader(const Access &a, Cell &c) const {
   const Epoch &me = a.me;
   const auto merged = [&](Epoch &r) { // a later read by the same lanes replaces an earlier one
-    if (r.who != me.who || r.strong != me.strong) return false;
-    if (r.time == me.time && r.pc == me.pc && r.scope == me.scope && r.bytes == me.bytes)
-      return r.lanes |= me.lanes, true;
+    if (r.who != me.who) return false;
+    if (r.time == me.time && r.pc == me.pc && r.bytes == me.bytes) return r.lanes |= me.lanes, true;
+    if (!covers(me, r)) return false;
     r.lanes &= ~me.lanes;
     return r.lanes == 0 && (r = me, true);
   };
   const auto over = [&](const Epoch &r) { // an access ordered after this read is also after r
-    return !r.any() || (r.strong == me.strong && me.who < count_ && knows(a, r));
+    return !r.any() || (covers(me, r) && me.who < count_ && knows(a, r));
   };
   if (!c.many) {
     if (over(c.read)) return c.read = me, true;
@@ -167,7 +172,7 @@ bool Races::Stored::same() const {
 
 bool Races::check_write(const Access &a, Cell &c, uintptr_t at, const Stored *stored) {
   const Epoch &me = a.me, before = c.write;
-  const auto harmless = [&](const Epoch &e) {
+  const auto harmless = [&](const Epoch &e) { // an earlier write
     return strong_pair(me, e) || (stored && block_of(me.who) == block_of(e.who) && stored->same());
   };
   c.write = me;
@@ -179,11 +184,14 @@ bool Races::check_write(const Access &a, Cell &c, uintptr_t at, const Stored *st
   const bool known = !before.any() || knows(a, before);
   if (!known && !harmless(before) && !report(a, before, "nothing orders this write of", "has written", at))
     return false;
-  if (!known || c.rare) {
+  const bool hidden = before.any() && !before.empties && (known ? !covers(me, before) : before.strong);
+  if (!known || c.rare || hidden) {
     if (!check_earlier(a, c, at, "nothing orders this write of", harmless)) return false;
     std::vector<Epoch> &earlier = c.more().earlier;
-    std::erase_if(earlier, [&](const Epoch &e) { return knows(a, e) || (!known && e.thread() == before.thread()); });
-    if (!known && before.strong) earlier.push_back(before);
+    std::erase_if(earlier, [&](const Epoch &e) {
+      return (knows(a, e) && covers(me, e)) || (hidden && e.thread() == before.thread() && covers(before, e));
+    });
+    if (hidden) earlier.push_back(before);
     if (!me.strong) c.rare->emptied = {};
   }
   if (me.empties) c.more().emptied = me;
@@ -197,7 +205,7 @@ bool Races::check_write(const Access &a, Cell &c, uintptr_t at, const Stored *st
       const Epoch one = r.only(1u << lane);
       if (knows(a, one))
         r.lanes &= ~one.lanes;
-      else if (!harmless(one) && !report(a, one, "nothing orders this write of", "has read", at))
+      else if (!strong_pair(me, one) && !report(a, one, "nothing orders this write of", "has read", at))
         return false;
     }
     left = true;

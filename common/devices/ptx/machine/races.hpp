@@ -98,6 +98,7 @@ private:
   static bool knows(const Access &a, const Epoch &e);
   uint32_t lanes_like(const Warp &w, int lane, uint32_t among) const;
   bool strong_pair(const Epoch &a, const Epoch &b) const;
+  static bool covers(const Epoch &later, const Epoch &e);
   Known handed_on(uint32_t t); // the thread's vector with its own time, which advances
   Known together(std::span<const Barrier::Waiting> who, const Known &before);
   auto copy_of(const Seen &seen) const { return std::make_shared<std::vector<uint32_t>>(seen ? *seen : nothing_); }
