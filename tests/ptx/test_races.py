@@ -65,6 +65,10 @@ LOOK, FILL = "ld.relaxed.gpu.global.u32 %r3, [%rd1];", "st.relaxed.gpu.global.u3
         (f"st.global.u32 [%rd1], 0; {FILL}", LOOK, False),  # the second store does not make up for the first one
         (f"st.relaxed.cta.global.u32 [%rd1], 0; {FILL}", LOOK, False),
         (f"{LOOK.replace('gpu', 'cta')} st.global.u32 [%rd1+64], 5; {LOOK}", FILL, False),
+        (SENT.format("st.release.gpu.global.u32 [%rd1], 3;"), AWAITED.format("acquire", ""), True),  # a release pattern
+        (SENT.format("fence.release.gpu;"), AWAITED.format("relaxed", "fence.acquire.gpu;"), True),
+        (SENT.format("fence.acquire.gpu;"), AWAITED.format("relaxed", "fence.acquire.gpu;"), False),
+        (SENT.format("fence.sc.gpu;"), AWAITED.format("relaxed", "fence.release.gpu;"), False),
         (SENT.format("membar.gl;"), AWAITED.format("relaxed", "membar.gl;"), True),
         (SENT.format("membar.cta;"), AWAITED.format("relaxed", "membar.gl;"), False),
     ],
@@ -81,3 +85,16 @@ def test_a_store_of_what_is_there_races_with_a_read(machine, seed):  # noqa: F81
     @%p2 ld.shared.u32 %r4, [tile]; @!%p2 ld.shared.u32 %r4, [tile]; @%p2 st.shared.u32 [tile], %r4;"""
     ended = run(machine, body, (ctypes.c_uint64 * 4)(), seed=seed, threads=64, races=True)
     assert (ended.status, "nothing orders" in ended.report) == (RACED, True)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("fence", ["acq_rel", "sc", "acquire", "release"])
+def test_one_fence_hands_on_what_it_has_acquired(machine, fence, seed):  # noqa: F811
+    body = f"""mov.u32 %r2, %ctaid.x; setp.eq.u32 %p1, %r2, 1; @%p1 bra middle; setp.eq.u32 %p1, %r2, 2; @%p1 bra last;
+    st.global.u32 [%rd1+64], 5; st.release.gpu.global.u32 [%rd1], 1; ret;
+    middle: ld.relaxed.gpu.global.u32 %r3, [%rd1]; setp.ne.u32 %p2, %r3, 1; @%p2 bra middle;
+    fence.{fence}.gpu; st.relaxed.gpu.global.u32 [%rd1+32], 1; ret;
+    last: ld.acquire.gpu.global.u32 %r3, [%rd1+32]; setp.ne.u32 %p2, %r3, 1; @%p2 bra last;
+    ld.global.u32 %r4, [%rd1+64];"""
+    ended = run(machine, body, (ctypes.c_uint32 * 32)(), seed=seed, threads=1, blocks=3, races=True)
+    assert ended.status == (FINISHED if fence in ("acq_rel", "sc") else RACED)

@@ -194,7 +194,7 @@ def _bulk(d: Decoder, one: Instruction) -> None:
 def fence(d: Decoder, one: Instruction) -> None:
     kind = one.words[0]
     if one.opcode == "membar":
-        return d.emit("fence", flags={"cta": 0, "gl": 1, "sys": 2}[kind] << 6)
+        return d.emit("fence", flags=ORDERS["acq_rel"] << 3 | {"cta": 0, "gl": 1, "sys": 2}[kind] << 6)
     if one.words[:2] == ("proxy", "async"):
         space = next((SPACES[each] for each in one.words if each in SPACES), 0)
         return d.emit("fence.proxy.async", flags=space | SCOPES["gpu"] << 6)
@@ -202,4 +202,4 @@ def fence(d: Decoder, one: Instruction) -> None:
         return d.emit("fence.mbarrier_init")
     if kind not in ("acq_rel", "sc", "acquire", "release"):
         raise unknown(one)
-    return d.emit("fence", flags=SCOPES[one.words[1]] << 6)
+    return d.emit("fence", flags=ORDERS.get(kind, ORDERS["acq_rel"]) << 3 | SCOPES[one.words[1]] << 6)

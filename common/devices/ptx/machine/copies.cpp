@@ -183,7 +183,7 @@ void add_copies(Ops &ops) {
   put(ops, "cp.async.bulk", copy_bulk), put(ops, "cp.async.bulk.prefetch", prefetch_bulk);
   put(ops, "fence.proxy.async", fence<[](Races &races, Warp &w, const In *) { races.proxy_fence(w); }>);
   put(ops, "fence.mbarrier_init", fence<[](Races &races, Warp &w, const In *) { races.init_fence(w); }>);
-  put(ops, "fence", fence<[](Races &races, Warp &w, const In *in) { races.fence(w, Flags{in->flags}.scope()); }>);
+  put(ops, "fence", fence<[](Races &races, Warp &w, const In *in) { races.fence(w, Flags{in->flags}); }>);
 }
 
 } // namespace ptx

@@ -85,14 +85,15 @@ void Races::warp_barrier(Warp &w, const uint32_t *masks) {
   }
 }
 
-void Races::fence(Warp &w, Scope scope) {
+void Races::fence(Warp &w, Flags f) {
   for (const int lane : Each{w.mask}) {
     Thread &me = thread(w, lane);
-    join(me.seen, me.pending[cta]), me.pending[cta] = {};
-    if (scope != cta) join(me.seen, me.pending[gpu]), me.pending[gpu] = {};
-    const Known all = handed_on(id(w, lane));
-    me.released[cta] = all;
-    if (scope != cta) me.released[gpu] = all;
+    for (const Scope each : {cta, gpu})
+      if (f.order() != ptx::release && each <= f.scope()) join(me.seen, me.pending[each]), me.pending[each] = {};
+    if (f.order() == ptx::acquire) continue;
+    const Known all = handed_on(id(w, lane)); // what it has acquired included
+    for (const Scope each : {cta, gpu})
+      if (each <= f.scope()) me.released[each] = all;
   }
 }
 
@@ -117,11 +118,15 @@ void Races::release(Warp &w, int lane, uintptr_t at, Flags f, bool joins) {
   const Known &near = now ? all : by_[t].released[cta];
   const Known &far = now && f.scope() != cta ? all : f.scope() != cta ? by_[t].released[gpu] : Known{};
   Place &place = places_[at];
-  if (!joins) place = {};
+  if (!joins) place.near = place.far = {};
   if (place.block != w.block->index) place.near = {};
   place.block = w.block->index;
   join(place.near, near);
   join(place.far, far);
+  if (now) place.releaser = t, place.its_near = near, place.its_far = far;
+  if (place.releaser != t) return;
+  join(place.near, place.its_near);
+  if (f.scope() != cta) join(place.far, place.its_far);
 }
 
 void Races::init(Warp &w, int lane) {

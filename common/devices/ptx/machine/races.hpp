@@ -33,7 +33,7 @@ public:
   void warp_barrier(Warp &w, uint32_t mask);
   void arrive(Warp &w, const Barrier &barrier); // without waiting: later accesses are not ordered
   void barrier(const Barrier &barrier);
-  void fence(Warp &w, Scope scope);
+  void fence(Warp &w, Flags f);
   void proxy_fence(Warp &w);
   void init_fence(Warp &w);
   void init(Warp &w, int lane);
@@ -58,6 +58,8 @@ private:
   struct Place {     // strong writes: vectors for an acquire there
     Known far, near; // for all blocks; for the writer's block
     uint32_t block;
+    uint32_t releaser = UINT32_MAX; // the last thread that released, and what it did, which its later stores do, too
+    Known its_far, its_near;
   };
   struct Phase { // phase of an mbarrier
     uint32_t component, initializer, initialized;
