@@ -98,3 +98,13 @@ def test_one_fence_hands_on_what_it_has_acquired(machine, fence, seed):  # noqa:
     ld.global.u32 %r4, [%rd1+64];"""
     ended = run(machine, body, (ctypes.c_uint32 * 32)(), seed=seed, threads=1, blocks=3, races=True)
     assert ended.status == (FINISHED if fence in ("acq_rel", "sc") else RACED)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize(("meet", "ordered"), [("bar.warp.sync -1;", False), ("bar.sync 0;", True)])
+def test_threads_that_store_one_value_are_all_its_writers(machine, meet, ordered, seed):  # noqa: F811
+    """The first lane of each of two warps stores; the second one of the first warp reads."""
+    body = f"""and.b32 %r3, %r1, 31; setp.ne.u32 %p1, %r3, 0; @!%p1 st.shared.u32 [tile], 7; {meet}
+    setp.eq.u32 %p2, %r1, 1; @%p2 ld.shared.u32 %r4, [tile];"""
+    ended = run(machine, body, (ctypes.c_uint64 * 4)(), seed=seed, threads=64, races=True)
+    assert (ended.status, "nothing orders" in ended.report) == ((FINISHED, False) if ordered else (RACED, True))

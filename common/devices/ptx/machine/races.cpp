@@ -181,17 +181,20 @@ bool Races::check_write(const Access &a, Cell &c, uintptr_t at, const Stored *st
     loaded.pc = c.no_coherence - 1;
     return report(a, loaded, "a write of", "loads by ld.global.nc", at);
   }
-  const bool known = !before.any() || knows(a, before);
-  if (!known && !harmless(before) && !report(a, before, "nothing orders this write of", "has written", at))
-    return false;
-  const bool hidden = before.any() && !before.empties && (known ? !covers(me, before) : before.strong);
+  const bool known = !before.any() || knows(a, before), allowed = known || harmless(before);
+  if (!allowed && !report(a, before, "nothing orders this write of", "has written", at)) return false;
+  const bool hidden = before.any() && !before.empties && (known ? !covers(me, before) : allowed || before.strong);
   if (!known || c.rare || hidden) {
     if (!check_earlier(a, c, at, "nothing orders this write of", harmless)) return false;
     std::vector<Epoch> &earlier = c.more().earlier;
-    std::erase_if(earlier, [&](const Epoch &e) {
-      return (knows(a, e) && covers(me, e)) || (hidden && e.thread() == before.thread() && covers(before, e));
-    });
-    if (hidden) earlier.push_back(before);
+    bool added = !hidden;
+    for (Epoch &e : earlier) {
+      if (added || e.who != before.who) continue;
+      if (covers(before, e)) e.lanes &= ~before.lanes;
+      if (e.time == before.time && e.pc == before.pc) e.lanes |= before.lanes, added = true;
+    }
+    std::erase_if(earlier, [&](const Epoch &e) { return !e.any() || (knows(a, e) && covers(me, e)); });
+    if (!added) earlier.push_back(before);
     if (!me.strong) c.rare->emptied = {};
   }
   if (me.empties) c.more().emptied = me;
