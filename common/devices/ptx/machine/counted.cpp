@@ -12,7 +12,7 @@ void count(const Warp &w, const In *in, uint64_t sign) {
   const auto at = size_t(in - w.program->code.data());
   const Moves moves = w.program->counted[at].moves;
   uint64_t *row = launch.executed + at * (launch.buffer_count + 2);
-  const uint32_t *more = &w.program->more[in->more];
+  const uint32_t *more = w.program->more.data() + in->more; // may be its end
   if (moves == Moves::nothing) return void(row[0] += sign * uint64_t(std::popcount(w.mask)));
   if (moves == Moves::jump_if || moves == Moves::jump_unless) {
     const uint32_t p = *w.reg<uint32_t>(in->a), jumps = (moves == Moves::jump_if ? p : ~p) & w.mask;
