@@ -108,3 +108,15 @@ def test_threads_that_store_one_value_are_all_its_writers(machine, meet, ordered
     setp.eq.u32 %p2, %r1, 1; @%p2 ld.shared.u32 %r4, [tile];"""
     ended = run(machine, body, (ctypes.c_uint64 * 4)(), seed=seed, threads=64, races=True)
     assert (ended.status, "nothing orders" in ended.report) == ((FINISHED, False) if ordered else (RACED, True))
+
+
+@pytest.mark.cpu
+def test_a_block_knows_its_own_release_behind_a_sum_of_another_block(machine, seed):  # noqa: F811
+    """A fence of its scope and an atomic sum, then a thread of the block that sees both blocks' sums."""
+    body = """mov.u32 %r2, %ctaid.x; and.b32 %r3, %r1, 31; setp.ne.u32 %p1, %r3, 0; @%p1 ret; add.u32 %r3, %r2, %r1;
+    setp.eq.u32 %p1, %r3, 32; @%p1 bra waits; setp.eq.u32 %p1, %r3, 0; @%p1 st.global.u32 [%rd1+64], 1;
+    fence.acq_rel.cta; red.relaxed.gpu.global.add.u32 [%rd1], 1; ret;
+    waits: ld.acquire.gpu.global.u32 %r3, [%rd1]; setp.ne.u32 %p2, %r3, 3; @%p2 bra waits;
+    ld.global.u32 %r4, [%rd1+64];"""
+    ended = run(machine, body, (ctypes.c_uint32 * 32)(), seed=seed, threads=64, blocks=2, races=True)
+    assert (ended.status, ended.report) == (FINISHED, "")

@@ -107,7 +107,8 @@ void Races::acquire(Warp &w, int lane, uintptr_t at, Flags f) {
   const uint32_t t = id(w, lane);
   const Place &place = found->second;
   const bool own = place.block == w.block->index, now = f.order() == ptx::acquire || f.order() == acq_rel;
-  if (own) join(now ? by_[t].seen : by_[t].pending[cta], place.near);
+  const auto near = place.near.find(w.block->index);
+  if (near != place.near.end()) join(now ? by_[t].seen : by_[t].pending[cta], near->second);
   if (own || f.scope() != cta) join(now ? by_[t].seen : by_[t].pending[own ? cta : gpu], place.far);
 }
 
@@ -118,15 +119,17 @@ void Races::release(Warp &w, int lane, uintptr_t at, Flags f, bool joins) {
   const Known &near = now ? all : by_[t].released[cta];
   const Known &far = now && f.scope() != cta ? all : f.scope() != cta ? by_[t].released[gpu] : Known{};
   Place &place = places_[at];
-  if (!joins) place.near = place.far = {};
-  if (place.block != w.block->index) place.near = {};
+  if (!joins) place.near.clear(), place.far = {};
   place.block = w.block->index;
-  join(place.near, near);
-  join(place.far, far);
-  if (now) place.releaser = t, place.its_near = near, place.its_far = far;
-  if (place.releaser != t) return;
-  join(place.near, place.its_near);
-  if (f.scope() != cta) join(place.far, place.its_far);
+  const auto hands = [&](const Known &close, const Known &all_over) {
+    if (close.generic && close.generic != all_over.generic) join(place.near[place.block], close);
+    join(place.far, all_over);
+  };
+  hands(near, far);
+  if (now)
+    place.releaser = t, place.its_near = near, place.its_far = far;
+  else if (place.releaser == t)
+    hands(place.its_near, f.scope() == cta ? Known{} : place.its_far);
 }
 
 void Races::init(Warp &w, int lane) {

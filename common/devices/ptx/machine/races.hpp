@@ -55,9 +55,10 @@ private:
     uint32_t time = 1;
     Known seen, released[2], pending[2]; // released: by fences of block and grid; pending: acquired by the next fence
   };
-  struct Place {     // strong writes: vectors for an acquire there
-    Known far, near; // for all blocks; for the writer's block
-    uint32_t block;
+  struct Place {                    // strong writes: vectors for an acquire there
+    Known far;                      // for all blocks
+    std::map<uint32_t, Known> near; // by block, only for its own threads
+    uint32_t block;                 // of the last writer
     uint32_t releaser = UINT32_MAX; // the last thread that released, and what it did, which its later stores do, too
     Known its_far, its_near;
   };
