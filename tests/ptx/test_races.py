@@ -120,3 +120,16 @@ def test_a_block_knows_its_own_release_behind_a_sum_of_another_block(machine, se
     ld.global.u32 %r4, [%rd1+64];"""
     ended = run(machine, body, (ctypes.c_uint32 * 32)(), seed=seed, threads=64, blocks=2, races=True)
     assert (ended.status, ended.report) == (FINISHED, "")
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("order", ["relaxed", "acquire"])
+def test_an_mbarrier_is_made_by_a_write(machine, order, seed):  # noqa: F811
+    """Another thread stores there when it has gone again, as a flag says."""
+    body = f"""mov.u32 %r2, tile; setp.ne.u32 %p1, %r1, 0; @!%p1 st.relaxed.cta.shared.u32 [tile+64], 0; bar.sync 0;
+    @%p1 bra other; mbarrier.init.shared::cta.b64 [%r2], 1; mbarrier.inval.shared::cta.b64 [%r2];
+    st.release.cta.shared.u32 [tile+64], 1; ret; other: setp.ne.u32 %p2, %r1, 32; @%p2 ret;
+    again: ld.{order}.cta.shared.u32 %r3, [tile+64]; setp.ne.u32 %p2, %r3, 1; @%p2 bra again;
+    st.shared.u32 [tile], 1;"""
+    ended = run(machine, body, (ctypes.c_uint32 * 4)(), seed=seed, threads=64, races=True)
+    assert (ended.status == FINISHED, "nothing orders" in ended.report) == (order == "acquire", order != "acquire")

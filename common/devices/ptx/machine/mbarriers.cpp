@@ -39,7 +39,8 @@ void init(Warp &w, const In *in) {
   const bool everywhere = Flags{in->flags}.space() == generic;
   for (const int lane : Each{w.mask}) {
     const uint32_t count = w.reg<uint32_t>(in->b)[lane];
-    if (!place(w, in, lane, 8, writes | by_copy)) return;
+    const uint8_t *word = place(w, in, lane, 8, writes | by_copy);
+    if (!word) return;
     if (count == 0 || count >= 1 << 20) return fault(w, in, "an mbarrier for " + std::to_string(count), 1u << lane);
     const auto key = uint32_t(address_of(w, in, lane) - (everywhere ? shared_window : 0));
     if (w.block->mbarrier(key)) return fault(w, in, "a second mbarrier.init" + at(key), 1u << lane);
@@ -48,7 +49,7 @@ void init(Warp &w, const In *in) {
     auto &all = w.block->mbarriers;
     if (all.size() <= key / 8) all.resize(key / 8 + 1);
     all[key / 8] = std::make_unique<Mbarrier>(Mbarrier{count, count, 0, 0, w.block->initialized++});
-    if (w.grid->races) w.grid->races->init(w, lane);
+    if (w.grid->races && !w.grid->races->init(w, in, lane, word)) return;
   }
   GO_ON;
 }

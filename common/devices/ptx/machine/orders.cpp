@@ -132,8 +132,10 @@ void Races::release(Warp &w, int lane, uintptr_t at, Flags f, bool joins) {
     hands(place.its_near, f.scope() == cta ? Known{} : place.its_far);
 }
 
-void Races::init(Warp &w, int lane) {
+bool Races::init(Warp &w, const In *in, int lane, const uint8_t *at) {
+  const Access a = access(w, in, 1u << lane, 8, false);
   phases_[w.block->index].push_back({components_++, id(w, lane), thread(w, lane).time, false, {}, {}});
+  return cells(w, at, 8, [&](Cell &c, uintptr_t word) { return check_write(a, c, word, nullptr); });
 }
 
 void Races::init_fence(Warp &w) {

@@ -36,7 +36,7 @@ public:
   void fence(Warp &w, Flags f);
   void proxy_fence(Warp &w);
   void init_fence(Warp &w);
-  void init(Warp &w, int lane);
+  bool init(Warp &w, const In *in, int lane, const uint8_t *at);
   bool arrive(Warp &w, const In *in, int lane, const Mbarrier &b);
   bool waited(Warp &w, const In *in, int lane, const Mbarrier &b);
   void phase_over(Block &block, const Mbarrier &b);
