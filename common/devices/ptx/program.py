@@ -71,9 +71,9 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a launch. seed: of every order; strict: random preemption and poisoned registers; races: the
-    detector; timeout: in seconds; counts: executed threads and bytes, which is slower; empty: the 32 bits by which
-    a relaxed store makes a place empty before others store and poll there, which the detector wants ordered; patience:
+    """Options of a launch. seed: of every order; strict: random preemption and poisoned targets of copies; races: the
+    detector; timeout: in seconds; counts: executed threads and bytes, which is slower; empty: the 32 bits by which a
+    relaxed store makes a place empty before others store and poll there, which the detector wants ordered; patience:
     polls of all that wait, without a write in between, after which they are deadlocked."""
 
     seed: int = 0

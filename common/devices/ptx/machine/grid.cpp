@@ -58,7 +58,9 @@ void fill(Warp &w, const Filled &one, const Launch &l) {
 Grid::Grid(const Program &p, const Launch &l) : program(p), launch(l), random{l.seed} {
   const uint32_t count = l.grid[0] * l.grid[1] * l.grid[2], threads = l.block[0] * l.block[1] * l.block[2];
   const uint32_t warps = (threads + warp_size - 1) / warp_size;
-  files.resize(size_t(count) * warps * p.file_bytes + 64);
+  // Registers, kept for the thread's next grid: getting and returning pages took as long as executing.
+  static thread_local std::vector<uint8_t> files;
+  files.resize(std::max(files.size(), size_t(count) * warps * p.file_bytes + 64));
   locals.resize(size_t(count) * warps * warp_size * p.local_bytes + 64, 0xa5);
   uint8_t *file = files.data() + (64 - reinterpret_cast<uintptr_t>(files.data()) % 64) % 64, *own = locals.data();
   if (l.races) races = std::make_unique<Races>(*this);
@@ -79,8 +81,7 @@ Grid::Grid(const Program &p, const Launch &l) : program(p), launch(l), random{l.
       w.queued = w.asleep = false, w.looked_at = 0, w.copied = 0;
       std::fill_n(w.committed, warp_size, 0);
       w.groups = {{w.live, p.code.data(), Wait::ready}};
-      if (l.strict)
-        for (uint32_t at = 0; at < p.file_bytes; at += 4) *w.reg<uint32_t>(at) = never_written;
+      std::fill_n(w.reg<uint32_t>(0), p.file_bytes / 4, never_written);
       w.mask = all_lanes;
       for (const Filled &one : p.filled) fill(w, one, l);
       ready(w);

@@ -112,7 +112,7 @@ struct Launch {
   uint64_t seed;
   double timeout;
   uint32_t patience;      // rounds of polls by all sleepers without a write, after which they are deadlocked
-  uint32_t strict, races; // strict: by-seed preemption, poisoned registers
+  uint32_t strict, races; // strict: by-seed preemption, poisoned targets of copies
   uint64_t empty;         // value whose store makes a word empty, ordered with every access; 2^32 for none
   uint64_t workspace;     // address for grid.sync(), see program.py
   uint64_t *executed;     // lanes, or bytes of copies, by instruction and buffer, see counted.cpp; null: not counted
@@ -250,7 +250,7 @@ struct Grid {
   Status status = finished;
   Random random;
   std::unique_ptr<Races> races;
-  std::vector<uint8_t> files, locals;
+  std::vector<uint8_t> locals;
 
 private:
   void wake_those_who_look(uintptr_t line);
