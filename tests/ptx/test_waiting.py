@@ -44,7 +44,7 @@ WAITS = {  # variants, the comment before the wait, the call of the wait, its ca
                "values did not arrive: {} for element {} of qkv, layer 0"),
     "sums": (Composed((*MAIL, "counted_sums")), "// Waits for the sums of", POLL, NEVER,
              "values did not arrive: {} for element {} of o_proj, layer 0"),
-    "a phase": (Composed(("bulk_ring",), {"slots": 2, "window": 2}), "// Waits until a phase of",
+    "a phase": (Composed(("bulk_ring",), {"slots": 2, "window": 2}), "// Waits until phase[n] of",
                 "spin_until(complete,", NEVER,
                 "a barrier in shared memory timed out: {} in shared memory for phase 0 of the barrier at byte {}"),
 }  # fmt: skip
