@@ -258,6 +258,8 @@ def test_a_fault_is_found(machine, body, said):
         ("st.global.v2.u32 [%rd1], {%rd2, %r3};", "st.global.v2.u32 with the operands {%rd2, %r3}"),
         ("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%r1}, %rd1, %rd2;", "matrices of a group of warps"),
         ("cp.async.bulk.tensor.2d.shared::cta.global.tile [%r1], [%rd1], [%r2];", "tensor maps are not executed"),
+        ("cp.async.cg.shared.global [%r1], [%rd1], 8;", "cp.async.cg of 8 bytes"),
+        ("cp.async.ca.shared.global [%r1], [%rd1], 12;", "cp.async.ca of 12 bytes"),
         ("mapa.u64 %rd2, %rd1, %r1;", "clusters of several blocks are not executed"),
         ("call (%r1), f, (%r2);", "calls of functions are not executed"),
         (

@@ -86,7 +86,7 @@ met: bar.sync 0; @%p1 bra come; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r
 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2+16], [%rd1], 16, [%r2];
 come: {wait}"""
 WAIT = "again: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2], 0; @!%p2 bra again;"
-FENCE = "fence.proxy.async;"
+FENCE, STORED = "fence.proxy.async;", "st.global.u32 [%rd1], 5;"
 # name: (instructions, threads, how it ends, a part of the report)
 ENDS = {
     "half of a warp at a barrier": (HALVES + "@%p1 bar.sync 0; ld.shared.u32 %r3, [%r2]; add.u32 %r3, %r3, 1;"
@@ -104,6 +104,10 @@ ENDS = {
                        "nothing orders this"),
     "no fence after mbarrier.init": (BULK.format(fence="", wait=WAIT), 32, FINISHED, "by the guide's letter"),
     "a fence after mbarrier.init": (BULK.format(fence=FENCE, wait=WAIT), 32, FINISHED, ""),
+    "the fence of another space": (BULK.format(fence=STORED + "fence.proxy.async.shared::cta;", wait=WAIT), 32, RACED,
+                                   "no fence.proxy.async comes before this bulk copy of"),
+    "a fence of each space": (BULK.format(fence=f"{STORED}fence.proxy.async.global; fence.proxy.async.shared::cta;",
+                                          wait=WAIT), 32, FINISHED, ""),
     "nobody waits for a copy": (BULK.format(fence=FENCE, wait=""), 32, FAULTED, "no thread has waited for this copy"),
     "division by zero": ("sub.u32 %r2, %r1, 5; div.u32 %r3, 7, %r2;", 32, FAULTED, "divided by zero"),
     "rest of a division by zero": ("mov.u64 %rd2, 0; rem.s64 %rd3, %rd1, %rd2;", 32, FAULTED, "divided by zero"),

@@ -161,6 +161,8 @@ def cp(d: Decoder, one: Instruction) -> None:
     if one.words[1] not in ("ca", "cg") or "global" not in one.words:
         raise unknown(one)
     to, source, size, *rest = one.operands
+    if int(size, 0) not in ((16,) if one.words[1] == "cg" else (4, 8, 16)):
+        raise wrong(one.line, f"cp.async.{one.words[1]} of {size} bytes")
     at = memory(d, one, to)
     start, offset = _from_global(d, one, source)
     policy = _policy(d, one, rest)

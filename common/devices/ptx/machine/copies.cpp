@@ -181,7 +181,8 @@ void add_copies(Ops &ops) {
   put(ops, "cp.async.mbarrier.arrive", arrive_copied<false>);
   put(ops, "cp.async.mbarrier.arrive.noinc", arrive_copied<true>);
   put(ops, "cp.async.bulk", copy_bulk), put(ops, "cp.async.bulk.prefetch", prefetch_bulk);
-  put(ops, "fence.proxy.async", fence<[](Races &races, Warp &w, const In *) { races.proxy_fence(w); }>);
+  put(ops, "fence.proxy.async",
+      fence<[](Races &races, Warp &w, const In *in) { races.proxy_fence(w, Flags{in->flags}.space()); }>);
   put(ops, "fence.mbarrier_init", fence<[](Races &races, Warp &w, const In *) { races.init_fence(w); }>);
   put(ops, "fence", fence<[](Races &races, Warp &w, const In *in) { races.fence(w, Flags{in->flags}); }>);
 }

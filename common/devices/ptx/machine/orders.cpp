@@ -31,7 +31,7 @@ Seen Races::joined(const Seen &a, const Seen &b) {
 
 void Races::join(Known &to, const Known &from) {
   to.generic = joined(to.generic, from.generic);
-  to.async = joined(to.async, from.async);
+  for (const size_t k : {0, 1}) to.async[k] = joined(to.async[k], from.async[k]);
 }
 
 Known Races::handed_on(uint32_t t) {
@@ -43,11 +43,11 @@ Known Races::handed_on(uint32_t t) {
 // Join of the vectors of these lanes and of `before`, with the lanes' own times, which advance.
 Known Races::together(std::span<const Barrier::Waiting> who, const Known &before) {
   std::vector<Seen> different = {before.generic}; // most know the same
-  Seen async = before.async;
+  std::array<Seen, 2> async = before.async;
   for (const auto &[w, mask, in] : who)
     for (const int lane : Each{mask}) {
       const Known &seen = thread(*w, lane).seen;
-      async = joined(async, seen.async);
+      for (const size_t k : {0, 1}) async[k] = joined(async[k], seen.async[k]);
       if (std::ranges::find(different, seen.generic) == different.end()) different.push_back(seen.generic);
     }
   const auto all = copy_of(different.back());
@@ -97,8 +97,12 @@ void Races::fence(Warp &w, Flags f) {
   }
 }
 
-void Races::proxy_fence(Warp &w) {
-  for (const int lane : Each{w.mask}) thread(w, lane).seen.async = handed_on(id(w, lane)).generic;
+void Races::proxy_fence(Warp &w, Space space) {
+  for (const int lane : Each{w.mask}) {
+    const Seen all = handed_on(id(w, lane)).generic;
+    if (space != shared) thread(w, lane).seen.async[0] = all;
+    if (space != global) thread(w, lane).seen.async[1] = all;
+  }
 }
 
 void Races::acquire(Warp &w, int lane, uintptr_t at, Flags f) {
@@ -219,19 +223,19 @@ bool Races::bulk_begins(Warp &w, const In *in, int lane, uint8_t *to, const uint
   const Phase *phase = phase_for(w, in, lane, b, "bulk copy");
   if (!phase) return false;
   const Access a = of_phase(w, in, lane, b);
-  const auto *async = by_[a.one].seen.async.get();
-  if (!phase->fenced && !holds(async, phase->initializer, phase->initialized))
+  const auto &async = by_[a.one].seen.async;
+  if (!phase->fenced && !holds(async[1].get(), phase->initializer, phase->initialized))
     by_letter(a, "no fence has handed the mbarrier.init to the async proxy before this bulk copy");
-  const auto written = [&](Cell &c, uintptr_t at) { // as the async proxy sees it, on behalf of this thread
+  const auto written = [&](Cell &c, uintptr_t at, const Seen &seen) { // as the async proxy sees it, for this thread
     const Epoch &e = c.write;
-    if (!e.any() || (e.who >= count_ ? knows(a, e) : holds(async, e.thread(), e.time))) return true;
+    if (!e.any() || (e.who >= count_ ? knows(a, e) : holds(seen.get(), e.thread(), e.time))) return true;
     return report(
         a, e, knows(a, e) ? "no fence.proxy.async comes before this bulk copy of" : "nothing orders this bulk copy of",
         "has written", at);
   };
   return cells(w, to, bytes,
                [&](Cell &c, uintptr_t at) {
-                 if (!written(c, at)) return false;
+                 if (!written(c, at, async[1])) return false;
                  for (const Epoch &r : c.reads())
                    if (r.any() && !knows(a, r) && !report(a, r, "nothing orders this bulk copy over", "has read", at))
                      return false;
@@ -239,7 +243,7 @@ bool Races::bulk_begins(Warp &w, const In *in, int lane, uint8_t *to, const uint
                  c.write = a.me;
                  return true;
                }) &&
-         cells(w, from, bytes, [&](Cell &c, uintptr_t at) { return written(c, at) && add_reader(a, c); });
+         cells(w, from, bytes, [&](Cell &c, uintptr_t at) { return written(c, at, async[0]) && add_reader(a, c); });
 }
 
 } // namespace ptx

@@ -3,19 +3,21 @@
 //
 // Each thread has a vector clock: its own time, and for each other thread the time up to which it has seen everything.
 // Barriers, releases and acquires hand it on. A word has its last writer and the readers since. The async proxy has a
-// second vector, filled by proxy fences only. The accesses of a bulk copy belong to the phase of the mbarrier that it
-// completes, which has a time, too. The result does not depend on the order of execution.
+// second vector for each space, filled by its proxy fences only. The accesses of a bulk copy belong to the phase of the
+// mbarrier that it completes, which has a time, too. The result does not depend on the order of execution.
 #pragma once
 #include "cells.hpp"
 
+#include <array>
 #include <set>
 
 namespace ptx {
 
 using Seen = std::shared_ptr<const std::vector<uint32_t>>; // by thread, then by mbarrier: the last time; null: nothing
 
-struct Known { // by the generic proxy; by the async proxy, a part of it
-  Seen generic, async;
+struct Known { // by the generic proxy; by the async proxy, a part of it: in global memory, in shared memory
+  Seen generic;
+  std::array<Seen, 2> async;
 };
 
 constexpr uint32_t in_flight = UINT32_MAX; // time of a write by cp.async before any wait for it
@@ -34,7 +36,7 @@ public:
   void arrive(Warp &w, const Barrier &barrier); // without waiting: later accesses are not ordered
   void barrier(const Barrier &barrier);
   void fence(Warp &w, Flags f);
-  void proxy_fence(Warp &w);
+  void proxy_fence(Warp &w, Space space);
   void init_fence(Warp &w);
   bool init(Warp &w, const In *in, int lane, const uint8_t *at);
   bool arrive(Warp &w, const In *in, int lane, const Mbarrier &b);
