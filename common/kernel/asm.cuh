@@ -204,8 +204,10 @@ DEVICE void mbarrier_arrive_expect(Mbarrier *barrier, unsigned bytes) {
                : "memory");
 }
 // Arrives when all copy_async of this thread so far have landed; a thread that has waited for the phase may read them.
+// The arrival of the copies, for which the phase takes one more, is no release: the thread's own after it is.
 DEVICE void mbarrier_arrive_copied(Mbarrier *barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+  asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+  mbarrier_arrive(barrier);
 }
 // True if the phase is complete; what its arrivals and copies wrote is then visible. False after about a microsecond,
 // before sm_90 at once.

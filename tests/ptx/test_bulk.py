@@ -83,6 +83,22 @@ def test_a_fault_of_a_loader_whose_lanes_copy_is_found(launch, name, seed):
     assert re.search(expected, str(found.value)), found.value
 
 
+ALONE = 'asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(s.full + tile % 2)));'
+
+
+@pytest.mark.parametrize("arrives", [ARRIVES, ALONE])
+def test_a_loader_that_hands_its_copies_over_releases_what_it_has_read(launch, seed, arrives):
+    """The arrival of the copies alone does not, so whoever waits for them may not write what the loader read."""
+    seen = "if (blockIdx.x == 2 && out[200 + lane()] == 1) return;"
+    load = BY_LANES.replace(ARRIVES, f"{seen} {arrives}")
+    write = f"{READ} if (blockIdx.x == 2 && warp() == 0) out[200 + lane()] = 1;"
+    if arrives == ARRIVES:
+        assert launch(write, SHARED, seed=seed, load=load, races=True).scratch()[200:232].tolist() == [1] * 32
+    else:
+        with pytest.raises(Crashed, match=r"nothing orders this (read|write) of"):
+            launch(write, SHARED, seed=seed, load=load, races=True)
+
+
 # Three barriers, and one thread that copies and reads: entries of the cache are bf16.
 ONE = """if (threadIdx.x != 0) return;
     for (int i = 0; i < 2; ++i) mbarrier_init(s.full + i, 1);

@@ -38,7 +38,9 @@ HINTS = {  # what a thread does, and the instructions that are more than computi
     TILE + "copy_async(tile, wide, L2::keep);": (
         "createpolicy.fractional.L2::evict_last.b64 1.0, cp.async.cg.shared.global.L2::cache_hint 16"
     ),
-    GUARD + "mbarrier_arrive_copied(&guard);": "cp.async.mbarrier.arrive.noinc.shared::cta.b64",
+    GUARD + "mbarrier_arrive_copied(&guard);": (
+        "cp.async.mbarrier.arrive.shared::cta.b64, mbarrier.arrive.release.cta.shared::cta.b64"
+    ),
     "copy_commit();": "cp.async.commit_group",
     "copy_wait<1>();": "cp.async.wait_group 1",
     "mbarrier_init_fence();": "fence.mbarrier_init.release.cluster, fence.proxy.async.shared::cta",
