@@ -10,15 +10,45 @@ reads while it exchanges takes less.
 layers and one for the token, 141 x 2.164 us, are 305.1; an eighth of a launch of 1.85 us is 0.2: together 689.3 us.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from omegaconf import OmegaConf
+
+from common import ROOT
 from common.compile.source import Source
+from common.config.section import Section
 from common.devices.counters import Counts
-from common.errors import LabError
+from common.errors import LabError, known
 from common.model.shapes import Model
 from common.model.stages import FIRST, LAST, LAYER
-from experiments.run.gpus import Costs
+
+GPUS = ROOT / "conf" / "gpu"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU and its times, each measured alone; the yaml names the record of each.
+
+    read_gbps        rate of a kernel that only reads, in 10^9 bytes a second
+    barrier_us       a grid barrier of a cooperative launch, between blocks that do nothing else
+    own_barrier_us   the lab's barrier for other launches
+    exchange_us      an exchange by value: words of all SMs to all SMs
+    node_us, launch_us   a node of a CUDA graph, a queued launch of a kernel
+    """
+
+    name: str
+    read_gbps: float
+    barrier_us: float
+    own_barrier_us: float
+    exchange_us: float
+    node_us: float
+    launch_us: float
+
+
+def read_gpu(key: str) -> Gpu:
+    """The GPU of conf/gpu/<key>.yaml. Raises LabError for one that has none: nobody has measured it; or a bad value."""
+    name = known("gpu", key, [path.stem for path in GPUS.glob("*.yaml")])
+    return Section.from_config(OmegaConf.load(GPUS / f"{name}.yaml"), f"gpu/{key}: ").read(Gpu)
 
 
 @dataclass(frozen=True)
@@ -56,16 +86,8 @@ def step_of(source: Source, counts: Counts, model: Model, position: int) -> Step
     )
 
 
-def parts(step: Step, costs: Costs) -> Mapping[str, float]:
-    """Microseconds by cause, which add up to the estimate."""
-    return {
-        "bytes": step.bytes / costs.read_gbps / 1e3,
-        "barriers": step.barriers * (costs.own_barrier_us if step.own else costs.barrier_us),
-        "exchanges": step.exchanges * costs.exchange_us,
-        "launches": step.nodes * costs.node_us + step.launches * costs.launch_us,
-    }
-
-
-def estimate(step: Step, costs: Costs) -> float:
+def estimate(step: Step, gpu: Gpu) -> float:
     """Microseconds of one step."""
-    return sum(parts(step, costs).values())
+    us = step.bytes / gpu.read_gbps / 1e3
+    us += step.barriers * (gpu.own_barrier_us if step.own else gpu.barrier_us) + step.exchanges * gpu.exchange_us
+    return us + step.nodes * gpu.node_us + step.launches * gpu.launch_us

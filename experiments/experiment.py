@@ -17,8 +17,7 @@ from common.errors.machine import MachineError, system_errors
 from common.json_values import to_json
 from common.record.provenance import code_sha, provenance
 from common.stacks.stack import Stack
-from experiments.estimate import estimate, step_of
-from experiments.run import gpus
+from experiments.estimate import Gpu, estimate, read_gpu, step_of
 from experiments.run.choice import Choice
 from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
 from experiments.tables.row import label, label_of, plausible
@@ -68,9 +67,9 @@ class Experiment(Choice):
         return self.options.whole("position", low=0, high=self.model.positions - 1)
 
     @property
-    def gpu(self) -> gpus.Gpu:
+    def gpu(self) -> Gpu:
         """The GPU that estimates are for, `options.gpu`."""
-        return gpus.read(self.options.text("gpu"))
+        return read_gpu(self.options.text("gpu"))
 
     def need_gpu(self) -> None:
         """Raise LabError where there is no GPU, for an experiment of which nothing is left without one."""
@@ -81,7 +80,7 @@ class Experiment(Choice):
     def estimate(self, stack: Stack, variants: Sequence[str], position: int) -> float:
         """Estimated microseconds of `variants`, with the knobs of `stack`, at `position` on `gpu`. Raises LabError."""
         source = self.counting.source(variants, stack.knobs)
-        return estimate(step_of(source, self.counting.count(source), self.model, position), self.gpu.costs)
+        return estimate(step_of(source, self.counting.count(source), self.model, position), self.gpu)
 
     def answer(
         self,

@@ -25,7 +25,7 @@ def ask(experiment: Experiment) -> ResultTable:
     stacks = experiment.stacks(experiment.options.texts("variants"), *best)
     if experiment.on_gpu:
         return experiment.answer(QUESTION, measured(experiment, stacks), NOTES, keys=2)
-    experiment.gpu.costs  # noqa: B018  refused before anything is counted
+    experiment.gpu  # noqa: B018  an unknown one is refused before anything is counted
     rows = experiment.rows(stacks, partial(counted, experiment, experiment.position))
     return experiment.answer(QUESTION, rows, NOTES[1:], keys=2)
 

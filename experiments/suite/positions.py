@@ -38,7 +38,6 @@ def _measured(experiment: Experiment, stacks: Sequence[Stack], rows: Sequence[di
 def _estimated(experiment: Experiment, stacks: Sequence[Stack], rows: Sequence[dict[str, Any]]) -> list[str]:
     """Add each stack's column to the rows; returns the names of the stacks that could be counted."""
     gpu, names = experiment.gpu, []
-    gpu.costs  # noqa: B018  refused before anything is counted
     for stack in stacks:
         name = label_of(stack, own=False)
         if times := experiment.attempt(name, partial(_times, experiment, stack, [row["position"] for row in rows])):

@@ -32,9 +32,7 @@ def ask(experiment: Experiment) -> ResultTable:
         gpu = experiment.gpu
         stages = _stages(experiment, experiment.counting)
         for row in stages:
-            row[f"least us, datasheet of {gpu.name}"] = 1e3 * row["MB"] / gpu.bandwidth_gbps
-            if gpu.measured:
-                row[f"estimate us, {gpu.name}"] = 1e3 * row["MB"] / gpu.measured.read_gbps
+            row[f"estimate us, {gpu.name}"] = 1e3 * row["MB"] / gpu.read_gbps
         missing = "bandwidths, and the place of each variant"
         return experiment.answer(QUESTION, stages, [INTENSITY], (COUNTED, missing), keys=2)
     config, notes = experiment.config, [CEILING, INTENSITY]
