@@ -26,8 +26,6 @@ LIGHTS = (
     "<style>svg.chart{color:#24292f}@media (prefers-color-scheme:dark){svg.chart{color:#e6edf3}}"
     "svg.chart text{fill:currentColor}</style>"
 )
-Values = Sequence[float | None]
-Span = tuple[float, float]  # low, high
 Text = tuple[float, int, str]  # its left end, row, and words
 
 
@@ -57,34 +55,16 @@ def _in_any_light(drawing: str) -> str:
     return f"{head} {LIGHTS}\n{mark}{rest}"
 
 
-def bars(
-    axes: "Axes",
-    labels: Sequence[str],
-    groups: Mapping[str, Values],
-    unit: str,
-    spans: Sequence[Span | None] = (),
-    texts: Sequence[Text] = (),
-) -> None:
-    """Side by side for each label a bar per group; missing values are left out.
-
-    spans: intervals of the bars. texts: stand beside what they describe. A group called "" has no legend.
-    """
-    height = min(0.6, 0.8 / len(groups))
-    for number, (title, values) in enumerate(groups.items()):
-        shift = (number - (len(groups) - 1) / 2) * height
-        known = [(row, value) for row, value in enumerate(values) if value is not None]
-        ends = [(value - span[0], span[1] - value) for row, value in known if spans and (span := spans[row])]
-        at, lengths = [row + shift for row, _ in known], [value for _, value in known]
-        spread = list(zip(*ends, strict=True)) or None
-        axes.barh(at, lengths, height, xerr=spread, color=COLORS[number], ecolor=INK, capsize=3, label=title)
+def bars(axes: "Axes", labels: Sequence[str], values: Sequence[float | None], unit: str, texts: Sequence[Text]) -> None:
+    """A bar for each label that has a value. texts: stand beside what they describe."""
+    rows, lengths = zip(*((row, value) for row, value in enumerate(values) if value is not None), strict=True)
+    axes.barh(rows, lengths, 0.6, color=COLORS[0])
     for end, row, text in texts:
         axes.annotate(text, (end, row), (7, 0), textcoords="offset points", va="center", fontsize=10)
     axes.axvline(0, color=INK, linewidth=0.8)
     axes.set_yticks(range(len(labels)), labels)
     axes.set(xlabel=unit, ylim=(len(labels) - 0.4, -0.6))
     axes.grid(False, axis="y")
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
 
 
 def curves(axes: "Axes", found: Mapping[str, Sequence[tuple[float, float]]], x: str, y: str) -> None:

@@ -25,7 +25,7 @@ def steps(now: Measured) -> str | None:
         for at, (each, row) in enumerate(zip(us, now.rows.values(), strict=True))
     ]
     unit = f"us a token at position {FIRST}, {now.place.gpu}, {now.place.day}{_legend(now)}"
-    draw = partial(charts.bars, labels=[*now.rows], groups={"": us}, unit=unit, texts=texts)
+    draw = partial(charts.bars, labels=[*now.rows], values=us, unit=unit, texts=texts)
     return charts.svg("steps", draw, 1.2 * len(us))
 
 
