@@ -64,11 +64,10 @@ def _under_tool(made: Profile, options: Sequence[str]) -> tuple[Path, "DataFrame
 
     options: of the tool's command line.
     """
-    settings = made.nsys if made.tool == "nsys" else made.ncu
     # In a multirun these are the overrides of this job; the command line has all jobs'.
     overrides = [*HydraConfig.get().overrides.task, f"seed={made.config.seed}"]
     target = [sys.executable, "-m", "profiles.target", *overrides]
-    tool = find(made.tool, settings.text("minimum"))
+    tool = find(made.tool)
     folder = make_folder(made)
     if made.tool == "nsys":
         return folder, nsys.capture(tool, options, target, folder)

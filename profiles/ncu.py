@@ -27,7 +27,6 @@ COLUMNS = {
 class Settings:
     """The section `ncu` of conf/profiles.yaml, which explains the keys."""
 
-    minimum: str
     kernel: str
     skip: Natural
     clock_control: Literal["none", "base"]

@@ -30,7 +30,7 @@ ORDER BY k.start
 
 def options(settings: Section) -> list[str]:
     """Options of nsys for a capture between cudaProfilerStart and Stop, without the report's name. Raises LabError."""
-    settings.only({"minimum", "options"})
+    settings.only({"options"})
     return ["--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true", *extra(settings)]
 
 

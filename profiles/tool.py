@@ -10,6 +10,7 @@ from common.config.section import Section
 from common.errors import LabError
 
 FULL_NAMES = {"nsys": "Nsight Systems", "ncu": "Nsight Compute"}
+OLDEST = {"nsys": "2023.1", "ncu": "2022.1"}  # older ones do not show the nodes of a CUDA graph
 OPTION = re.compile(r"--[a-z][a-z0-9-]*(=.+)?", re.DOTALL)
 COMPLAINT = re.compile(r"(?i)error|illegal|unrecogni[sz]ed|invalid|missing|cannot|already exists")
 # Known messages of the tools: (pattern, cause, remedy).
@@ -45,21 +46,19 @@ def literal(path: Path) -> str:
     return str(path).replace("%", "%%")
 
 
-def find(name: str, minimum: str) -> str:
-    """The path of `nsys` or `ncu`. Raises LabError when it is missing or older than `minimum` (as "2023.1")."""
+def find(name: str) -> str:
+    """The path of `nsys` or `ncu`. Raises LabError when it is missing or older than OLDEST."""
     path = shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin")
     if not path:
         raise LabError(
             f"{name} is not installed", f"install {FULL_NAMES[name]} and put it on PATH; tool=timeline needs no tool"
         )
-    if not re.fullmatch(r"\d+(\.\d+)*", minimum):
-        raise LabError(f"{name}.minimum='{minimum}' is no version", f"""give {name}.minimum='"2023.1"'""")
     output = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
     version = re.search(r"\b(20\d\d(?:\.\d+)+)", output)
     if not version:
         raise LabError(f"{path} --version prints no version: {output.strip()[:80]!r}", f"reinstall {FULL_NAMES[name]}")
-    if _number(version[1]) < _number(minimum):
-        raise LabError(f"{name} {version[1]} is older than {minimum}", f"install a newer {FULL_NAMES[name]}")
+    if _number(version[1]) < _number(OLDEST[name]):
+        raise LabError(f"{name} {version[1]} is older than {OLDEST[name]}", f"install a newer {FULL_NAMES[name]}")
     return path
 
 
