@@ -1,7 +1,6 @@
 """Compile, validate, measure, record and report: `python -m experiments --help`."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from omegaconf import DictConfig
@@ -24,7 +23,6 @@ def run(cfg: DictConfig, jobs: list[Job]) -> int:
 
         return answer(config)
     from experiments.run.sweep import STEPS, open_sweep
-    from experiments.tables.row import row_of
 
     ended = None
     with progress(1 + STEPS * len(config.stacks)) as show, open_sweep(config, show) as sweep:
@@ -33,14 +31,14 @@ def run(cfg: DictConfig, jobs: list[Job]) -> int:
         except (KeyboardInterrupt, LabError) as error:
             ended = error
     where = str(config.results)
-    rows = [replace(row_of(sweep.records[index]), results=where) for index in sorted(sweep.records)]
+    rows = [sweep.records[index] | {"results": where} for index in sorted(sweep.records)]
     if config.json:
         show_json(rows)
     else:
         jobs.append(Job(rows, sweep.setup.model.name, config))
     if ended:
         raise ended
-    return int(any(row.verdict != "PASSED" for row in rows))
+    return int(any(row["status"] != "PASSED" for row in rows))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

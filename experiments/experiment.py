@@ -15,13 +15,13 @@ from common.devices.protocol import Session
 from common.errors import LabError, Unfinished
 from common.errors.machine import MachineError, system_errors
 from common.json_values import to_json
+from common.record.measurement import IMPLAUSIBLE
 from common.record.provenance import code_sha, provenance
 from common.stacks.stack import Stack
 from experiments.estimate import Gpu, estimate, read_gpu, step_of
 from experiments.run.choice import Choice
 from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
 from experiments.tables.row import label, label_of, plausible
-from experiments.tables.run_row import IMPLAUSIBLE
 
 ROW = "row"  # kind of the record of one row of an experiment
 NOT_RUN = "not run"  # state of a row that lacks something here: it is asked again, as it may be there now

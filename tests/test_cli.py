@@ -5,9 +5,9 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
+from made_records import shown_run
 from rich.console import Console
 
 from common import ROOT
@@ -15,7 +15,6 @@ from experiments import __main__ as experiments
 from experiments import generate
 from experiments.tables.progress import progress
 from experiments.tables.result_table import COUNTED, ResultTable, show_result
-from experiments.tables.run_row import ArchResources, Row, TimedRow
 from experiments.tables.run_table import COUNTS_ONLY, show_json, show_tables
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
@@ -144,17 +143,32 @@ def test_terminal_progress_shows_step_and_detail():
     assert "a note [not markup]" in stream.getvalue()
 
 
-def rows(cuda: bool) -> list[Row]:
-    def timed(verdict: str) -> tuple[TimedRow, ...]:
-        times = (TimedRow(p, 1000.0 + p, (990.0 + p, 1010.0 + p), 953.2, 71.24, verdict) for p in (1, 200))
-        return tuple(times) if cuda else ()
+def timed(position: int, verdict: str, us: float, gb_per_s: float, share: float, *marks: str) -> dict:
+    seconds = {"median": 1e-6 * us, "low": 1e-6 * (us - 10), "high": 1e-6 * (us + 10)}
+    rate = {"bandwidth": 1e9 * gb_per_s, "of_ceiling": share}
+    return {"position": position, "seconds": seconds, **rate, "verdict": verdict, "marks": marks}
 
-    facts = {arch: ArchResources(64 + i, 16 if i == 5 else 0) for i, arch in enumerate(ARCHS)}
+
+def stack(name: str, *variants: str, **more) -> dict:
+    return shown_run(name, knobs={}, **({"counts": None, "resources": {}} | more)) | {"stack": variants}
+
+
+def rows(cuda: bool) -> list[dict]:
+    def measured(verdict: str) -> list[dict]:
+        return [timed(at, verdict, 1000.0 + at, 953.2, 0.7124) for at in (1, 200)] if cuda else []
+
+    def passed(name: str, variants: tuple[str, ...], error: float, stage: str, verdict: str, **counts: int) -> dict:
+        worst = {"stage": stage, "layer": None, "error": error, "ratio": 0.5}
+        facts = {arch: {"registers": 64 + i, "spill_bytes": 16 if i == 5 else 0} for i, arch in enumerate(ARCHS)}
+        found = {"verdict": {"worst": worst}, "counts": {"qkv": counts}, "resources": facts}
+        return stack(name, *variants, **found, latencies=measured(verdict))
+
     long = ("redundant_rmsnorm", "vec128", "atomic_barrier", "productive_spin", "fused_head", "multi_step")
+    some = {"grid_barriers": 226, "weights_64bit": 1_191_968_768, "activations_32bit": 2_340}
     return [
-        Row("baseline", (), "PASSED", "", 3.2e-7, "lm_head", 226, {64: 1_191_968_768}, 2_340, facts, timed("SAME")),
-        Row("persistent", long, "PASSED", "", 1e-6, "attention", 113, {128: 1_191_968_768}, 0, facts, timed("FASTER")),
-        Row("cp_async", ("cp_async",), "MISMATCH", "attention layer 3 [12] is 0.25, want 0.5", 0.25, "attention"),
+        passed("baseline", (), 3.2e-7, "lm_head", "SAME", **some),
+        passed("persistent", long, 1e-6, "attention", "FASTER", grid_barriers=113, weights_128bit=1_191_968_768),
+        stack("cp_async", "cp_async", status="MISMATCH", reason="attention layer 3 [12] is 0.25, want 0.5"),
     ]
 
 
@@ -182,7 +196,7 @@ def test_tables_fit_the_terminal_and_keep_all_columns(width, cuda):
 @pytest.mark.parametrize("width", [40, 60, 100])
 def test_a_long_name_is_wrapped_and_no_figure_is_cut(width):
     names = ("joint_heads", "by_value", "bulk_ring", "columns", "value_token", "tensor_rows", "tensor_scores")
-    long = replace(rows(False)[0], variant="+".join(names), stack=names)
+    long = rows(False)[0] | {"variant": "+".join(names), "stack": names}
     stream, joined = io.StringIO(), "+".join(names)
     console = Console(file=stream, width=width)
     show_tables([long], "here", "ptx", console)
@@ -201,7 +215,7 @@ def test_a_long_name_is_wrapped_and_no_figure_is_cut(width):
 def test_a_list_in_brackets_is_shown_in_every_table():
     name, stream = "l2_prefetch matrices=[o,gate]", io.StringIO()
     console = Console(file=stream, width=100)
-    show_tables([replace(rows(False)[0], variant=name)], "tiny", "ptx", console)
+    show_tables([rows(False)[0] | {"variant": name}], "tiny", "ptx", console)
     show_result(ResultTable("counts", "?", [{"variant": name, "loads": 1}], COUNTED), console)
     assert stream.getvalue().count("matrices=[o,gate]") >= 3  # two tables of the run, and the experiment's
 
@@ -217,7 +231,7 @@ def test_a_table_of_a_cpu_states_that_it_has_no_gpu_time(width):
 def test_counts_name_the_model_that_they_are_of():
     stream = io.StringIO()
     one = rows(False)[0]
-    both = [replace(one, model="tiny"), replace(one, model="odd"), replace(one, model="tiny")]
+    both = [one | {"model": {"name": name}} for name in ("tiny", "odd", "tiny")]
     show_tables(both, "here", "ptx", Console(file=stream, width=200))
     assert "Counts of one token of tiny, odd, not GPU time" in stream.getvalue()
 
@@ -231,12 +245,12 @@ def test_the_reason_is_printed_under_the_table():
 
 
 def test_a_table_has_only_passed_and_plausible_rows():
-    def timed(verdict: str, *marks: str) -> TimedRow:
-        return TimedRow(1, 100.0, (99.0, 101.0), 9532.0, 210.0, verdict, marks)
+    def measured(*how: str) -> list[dict]:
+        return [timed(1, how[0], 100.0, 9532.0, 2.1, *how[1:])]
 
-    impossible = Row("impossible", ("impossible",), "PASSED", latencies=(timed("IMPLAUSIBLE"),))
-    disturbed = Row("disturbed", ("disturbed",), "PASSED", latencies=(timed("SAME", "2 other process(es) on the GPU"),))
-    interrupted = Row("stopped", ("stopped",), "INTERRUPTED", "by hand")
+    impossible = stack("impossible", "impossible", latencies=measured("IMPLAUSIBLE"))
+    disturbed = stack("disturbed", "disturbed", latencies=measured("SAME", "2 other process(es) on the GPU"))
+    interrupted = stack("stopped", "stopped", status="INTERRUPTED", reason="by hand")
     stream = io.StringIO()
     show_tables([impossible, disturbed, interrupted], "here", "cuda", Console(file=stream, width=200))
     table, _, below = stream.getvalue().partition("\n\n")
@@ -252,7 +266,7 @@ def test_a_table_has_only_passed_and_plausible_rows():
 def test_json_prints_one_object_per_line(capsys):
     show_json(rows(True))
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["verdict"] for row in found] == ["PASSED", "PASSED", "MISMATCH"]
-    assert found[0]["load_bytes"] == {"64": 1_191_968_768}
+    assert [row["status"] for row in found] == ["PASSED", "PASSED", "MISMATCH"]
+    assert found[0]["counts"]["qkv"]["weights_64bit"] == 1_191_968_768
     assert found[1]["latencies"][1]["position"] == 200
     assert found[1]["resources"]["sm_120"] == {"registers": 69, "spill_bytes": 16}

@@ -1,24 +1,18 @@
 """Results as a user looks at them: names that differ, complete JSON, one table of several jobs, where to go on."""
 
 import io
-import json
-from dataclasses import replace
 from shlex import quote
 
 import pytest
-from made_records import MODEL, run, shown_run
+from made_records import MODEL, run
+from made_records import shown_run as row
 from omegaconf import OmegaConf
 from rich.console import Console
 
 from common import ROOT
 from experiments.tables.commands import DEFAULT, closing_lines, relative, show_command
-from experiments.tables.row import label, row_of
-from experiments.tables.run_row import finished, labels
-from experiments.tables.run_table import Job, show_jobs, show_json, show_tables
-
-
-def row(**more):
-    return row_of(shown_run(**more))
+from experiments.tables.row import count, finished, label, labels
+from experiments.tables.run_table import Job, show_jobs, show_tables
 
 
 @pytest.mark.parametrize(
@@ -38,9 +32,9 @@ def test_a_name_carries_its_knobs(variant, stack, knobs, wanted):
 
 
 def test_counts_of_no_stage_are_zeros_and_no_counts_are_unknown():
-    fields = ("grid_barriers", "async_copy_bytes", "prefetched_bytes", "activation_bytes")
-    assert [getattr(row(counts={"embed": {}}), name) for name in fields] == [0, 0, 0, 0]
-    assert [getattr(row(counts={}), name) for name in fields] == [None] * 4
+    fields = ("grid_barriers", "copied_async", "prefetched", "activations_32bit")
+    assert [count(row(counts={"embed": {}}), name) for name in fields] == [0, 0, 0, 0]
+    assert [count(row(counts={}), name) for name in fields] == [None] * 4
 
 
 @pytest.mark.parametrize(
@@ -65,20 +59,6 @@ def test_what_sets_no_rows_apart_is_not_said():
     assert labels([row(), row(producers=0, seed=6)]) == ["warp_split ratio=2:6", "warp_split ratio=0:8"]
 
 
-def test_json_rows_are_complete(capsys):
-    show_json([replace(row(), results="there.jsonl")])
-    found = json.loads(capsys.readouterr().out)
-    wanted = {
-        "variant": "warp_split", "label": "warp_split ratio=2:6", "stack": ["warp_split"], "parent": [],
-        "knobs": {"warp_split": {"ratio": "2:6"}}, "model": "tiny", "weights": "synthetic version 1 seed 5",
-        "device": "ptx", "gpu": None, "compiler": "NVRTC 13.0 sm_90", "seed": 5, "threads": 256, "blocks": 8,
-        "source_sha": "0" * 64, "record": "run-warp_split-0000", "results": "there.jsonl", "max_error": 2e-7,
-        "tolerance": 1.6e-6, "worst_stage": "attention", "grid_barriers": 19, "load_bytes": {"64": 1000},
-    }  # fmt: skip
-    assert {name: found[name] for name in wanted} == wanted
-    assert found["resources"] == {"sm_90": {"registers": 59, "spill_bytes": 0}}
-
-
 def test_the_error_stands_beside_what_is_allowed():
     stream = io.StringIO()
     show_tables([row()], "here", "ptx", Console(file=stream, width=200))
@@ -96,7 +76,7 @@ def test_a_stack_that_has_ended_is_one_line():
 
 def test_what_failed_is_named_with_the_command_that_shows_it(tmp_path):
     stream = io.StringIO()
-    hung = replace(row(status="HUNG", reason="see the report"), results=str(tmp_path / "r.jsonl"))
+    hung = row(status="HUNG", reason="see the report", results=str(tmp_path / "r.jsonl"))
     show_tables([hung], "here", "cuda", Console(file=stream, width=200))
     command = f"python -m experiments.show run-warp_split-0000 {quote(f'results={tmp_path}/r.jsonl')}"
     assert stream.getvalue().splitlines()[-1] == f"warp_split ratio=2:6: HUNG see the report; {command}"
@@ -127,7 +107,7 @@ def test_a_run_closes_with_its_records_and_what_comes_next(count, tmp_path, monk
 def job(configured, tmp_path):
     def make(*overrides, **more):
         config = configured(f"results={tmp_path}/r.jsonl", "seed=5", *overrides)
-        return Job([replace(row(**more), results=str(config.results))], "tiny", config)
+        return Job([row(**more, results=str(config.results))], "tiny", config)
 
     return make
 

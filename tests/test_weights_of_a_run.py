@@ -46,5 +46,5 @@ def test_a_run_refuses_weights_that_cannot_be_validated(tmp_path, cpu_cache, see
     out, err = process.communicate(timeout=HANGS_S)
     assert process.returncode == 1, err
     (row,) = rows(root)
-    assert (row["status"], json_lines(out)[0]["verdict"]) == ("REFUSED", "REFUSED")
+    assert (row["status"], json_lines(out)[0]["status"]) == ("REFUSED", "REFUSED")
     assert row["reason"].startswith("these weights cannot be validated in fp32: at input_norm of layer 0")

@@ -5,6 +5,9 @@ from typing import Any
 
 from common.display.table import Shown
 
+IMPLAUSIBLE = "IMPLAUSIBLE"  # verdict of a measurement that needs more bandwidth than the GPU has
+STOPPED = "STOPPED"  # verdict of a measurement ended early: its stack is too slow to win a search
+
 
 @dataclass(frozen=True)
 class Estimate:

@@ -4,8 +4,9 @@ import re
 from collections.abc import Mapping
 
 from common.display.table import Cell, Table
+from common.record.measurement import IMPLAUSIBLE
 from experiments.report.evidence import Evidence, Record, totals
-from experiments.tables.row import IMPLAUSIBLE, plausible
+from experiments.tables.row import plausible
 
 OPEN = "not timed yet"
 EXACT = 10_000  # counts below it are shown to the last one

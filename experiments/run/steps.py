@@ -26,8 +26,6 @@ from common.validate.verdict import Verdict
 from experiments.run.describe import Findings, keep
 from experiments.run.setup import Setup
 from experiments.run.timeline import Timeline, read, rewind
-from experiments.tables.row import row_of
-from experiments.tables.run_row import Row
 from experiments.tables.run_table import run_table
 from experiments.timing.measure import Measurement
 
@@ -206,14 +204,6 @@ class LabStack:
         self.found.reason = str(error)
         self.found.report = error.report
 
-    @property
-    def row(self) -> Row:
-        """Fields for tables."""
-        found = self.found.as_record() | {"status": self.found.status or NOT_VALIDATED}
-        stack, config = self.stack, self.setup.config
-        found |= {"variant": self.name, "stack": stack.variants, "parent": stack.parent, "knobs": stack.knobs}
-        return row_of(to_json(found | {"seed": config.seed, "threads": config.threads}))
-
     def __repr__(self) -> str:
         known, values = self.setup.catalog.variants, self.stack.knobs
         knobs = [(knob, values[name]) for name in self.stack.variants for knob in known[name].knobs]
@@ -221,7 +211,9 @@ class LabStack:
         return f"LabStack({self.name}{given}: {self.found.status or NOT_VALIDATED})"
 
     def _repr_html_(self) -> str:
-        return html(run_table([self.row]))
+        about = {"variant": self.name, "stack": self.stack.variants, "knobs": self.stack.knobs}
+        status = {"status": self.found.status or NOT_VALIDATED}
+        return html(run_table([to_json(self.found.as_record() | about | status)]))
 
     @contextmanager
     def _step(self, verb: str) -> Iterator[None]:

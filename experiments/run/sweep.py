@@ -14,6 +14,7 @@ from common.devices.nvml import Gpu
 from common.errors import LabError, Unfinished
 from common.json_values import to_json
 from common.model.shapes import Model
+from common.record.measurement import STOPPED
 from common.record.record import RunRecord
 from common.stacks.stack import Stack
 from common.validate.verdict import PASSED
@@ -21,8 +22,7 @@ from experiments.run.describe import Findings, identity, keep, origin_of, proof_
 from experiments.run.pool import Pool
 from experiments.run.setup import Setup
 from experiments.tables.progress import Progress
-from experiments.tables.row import row_of
-from experiments.tables.run_row import STOPPED, finished
+from experiments.tables.row import finished
 
 UNDECIDED = ("INTERRUPTED", "OOM")  # statuses that say nothing of the kernel
 COMPILING = 4  # with so many cores per GPU a second worker compiles ahead
@@ -115,7 +115,7 @@ class Sweep:
             found = Findings(source_sha=self.setup.source(stack).sha).as_record() | dict(found)
         gpu = Gpu.find(device["bus_id"]) if "bus_id" in device else None
         self.records[index] = keep(self.setup, device, stack, found, gpu)
-        self.show.note(finished(row_of(self.records[index])))
+        self.show.note(finished(self.records[index]))
 
     def _resume(self, past: Sequence[RunRecord], beat: float | None) -> dict[int, Record]:
         """Take what `past` decides into the records; returns, by index, the validation of stacks that need only timing.

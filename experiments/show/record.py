@@ -11,8 +11,7 @@ from common.record.provenance import EVIDENCE
 from common.record.store import STORE_FIELDS, Store
 from common.stacks.stack import title
 from experiments.tables.result_table import recorded_result, show_result
-from experiments.tables.row import label, row_of, totals
-from experiments.tables.run_row import TimedRow, error
+from experiments.tables.row import error, label, microseconds, totals
 
 Record = Mapping[str, Any]
 LAST = "last"
@@ -71,30 +70,32 @@ def _print(head: str, fields: Iterable[tuple[str, Any]]) -> None:
 
 def _of_run(row: Record) -> dict[str, Any]:
     """Fields of a run in a form that fits a screen: counts of all stages together, times without their samples."""
-    shown, verdict = row_of(row), row["verdict"]
+    verdict = row["verdict"]
     found: dict[str, Any] = {"stack": title(row["stack"]), "parent": title(row["parent"])}
     if verdict:
-        layer = "" if verdict["worst"]["layer"] is None else f" layer {verdict['worst']['layer']}"
+        worst = verdict["worst"]
+        layer = "" if worst["layer"] is None else f" layer {worst['layer']}"
         found["verdict"] = {
             "validated": f"{verdict['steps']} steps, inputs of seed {verdict['seed']}",
-            "max error": f"{error(shown)} allowed, at {shown.worst_stage}{layer}",
-            "not exercised": "; ".join(shown.not_exercised) or "-",
+            "max error": f"{error(row)} allowed, at {worst['stage']}{layer}",
+            "not exercised": "; ".join(verdict.get("not_exercised", ())) or "-",
         }
     found["counts"] = {name: cell(value) for name, value in sorted(totals(row["counts"] or {}).items())}
     found["resources"] = {
         arch: {**used, "histogram": f"{sum(used.get('histogram', {}).values())} instructions"}
         for arch, used in row["resources"].items()
     }
-    times = {f"position {timed.position}": _measured(timed) for timed in shown.latencies}
-    found["latencies"] = times | ({"generation": _measured(shown.generation)} if shown.generation else {})
+    times = {f"position {timed['position']}": _measured(timed) for timed in row["latencies"]}
+    found["latencies"] = times | ({"generation": _measured(row["generation"])} if row["generation"] else {})
     return found
 
 
-def _measured(timed: TimedRow) -> str:
-    low, high = timed.interval
-    figures = f"{timed.microseconds:.1f} us a token, 95 % interval {low:.1f} to {high:.1f}; {timed.gb_per_s:.0f} GB/s, "
-    against = f"{timed.percent_of_ceiling:.1f} % of the read ceiling; against its parent: {timed.verdict}"
-    return "; ".join((figures + against, *timed.marks))
+def _measured(timed: Record) -> str:
+    low, high = (1e6 * timed["seconds"][end] for end in ("low", "high"))
+    figures = f"{microseconds(timed):.1f} us a token, 95 % interval {low:.1f} to {high:.1f}"
+    rate = f"{timed['bandwidth'] / 1e9:.0f} GB/s, {100 * timed['of_ceiling']:.1f} % of the read ceiling"
+    against = f"against its parent: {timed['verdict'] or '-'}"
+    return "; ".join((figures, rate, against, *timed.get("marks", ())))
 
 
 def _text(value: Any) -> str:

@@ -14,11 +14,11 @@ import yaml
 from common.config.section import absolute
 from common.errors import LabError, Unfinished
 from common.errors.machine import make_writable
+from common.record.measurement import IMPLAUSIBLE, STOPPED
 from common.stacks.catalog import TUNED, read_catalog
 from common.stacks.stack import Stack, knob_words, title
 from experiments.experiment import Experiment
 from experiments.tables.result_table import ResultTable
-from experiments.tables.run_row import IMPLAUSIBLE, STOPPED
 from experiments.tuning.search import Outcome, Search
 from experiments.tuning.space import Candidate, Space, order
 

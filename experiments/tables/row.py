@@ -1,62 +1,27 @@
-"""Figures of a record of kind `run`: its row, its label, its counts and times."""
+"""Figures of records of kind `run`, and their words: labels, sums of counts, times, errors.
+
+A stack that is not recorded yet has the same fields, without those of a run's conditions.
+"""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from common.devices.counters import WIDTHS
+from common.record.measurement import IMPLAUSIBLE
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, knob_values, knob_words
-from experiments.tables.run_row import IMPLAUSIBLE, ArchResources, Row, TimedRow
 
 Record = Mapping[str, Any]
-
-
-def row_of(record: Record) -> Row:
-    """The row of a record of kind `run`, or of the findings of a stack that is not recorded yet."""
-    worst = (record["verdict"] or {}).get("worst", {})
-    counts = totals(record["counts"]) if record["counts"] else None
-
-    def total(*names: str) -> int | None:
-        return None if counts is None else sum(counts.get(name, 0) for name in names)
-
-    loads = {8 * width: total(f"weights_{8 * width}bit", f"kv_{8 * width}bit") for width in WIDTHS}
-    device = record.get("device") or {}
-    return Row(
-        variant=record["variant"],
-        stack=tuple(record["stack"]),
-        verdict=record["status"],
-        reason=record["reason"],
-        max_error=worst.get("error"),
-        worst_stage=worst.get("stage"),
-        tolerance=_tolerance(worst),
-        grid_barriers=total("grid_barriers"),
-        load_bytes={width: size for width, size in loads.items() if size},
-        async_copy_bytes=total("copied_async"),
-        prefetched_bytes=total("prefetched"),
-        activation_bytes=total(*(f"activations_{8 * width}bit" for width in WIDTHS)),
-        resources={
-            arch: ArchResources(used["registers"], used["spill_bytes"]) for arch, used in record["resources"].items()
-        },
-        latencies=tuple(map(_timed, record["latencies"])),
-        generation=record["generation"] and _timed(record["generation"]),
-        record=record.get("id"),
-        label=label(record),
-        parent=tuple(record["parent"]),
-        knobs=knob_values(read_catalog(), record["stack"], record["knobs"]),
-        model=(record.get("model") or {}).get("name"),
-        weights=(record.get("weights") or {}).get("source"),
-        device=device.get("device"),
-        gpu=device.get("gpu"),
-        compiler=device.get("compiler"),
-        not_exercised=tuple((record["verdict"] or {}).get("not_exercised", ())),
-        **{name: record.get(name) for name in ("seed", "threads", "blocks", "source_sha")},
-    )
-
-
-def plausible(record: Record) -> list[Mapping[str, Any]]:
-    """The latencies of a run that may stand in a table: none is faster than the memory's bandwidth allows."""
-    return [timed for timed in record["latencies"] if timed["verdict"] != IMPLAUSIBLE]
+SETTINGS = {  # by which records of one label differ, and their places
+    "threads": ("threads",),
+    "blocks": ("blocks",),
+    "model": ("model", "name"),
+    "device": ("device", "device"),
+    "gpu": ("device", "gpu"),
+    "seed": ("seed",),
+    "weights": ("weights", "source"),
+    "record": ("id",),
+}
 
 
 def label(record: Record, own: bool = True) -> str:
@@ -80,13 +45,29 @@ def label_of(stack: Stack, own: bool = True) -> str:
     return label({"variant": stack.name, "stack": stack.variants, "knobs": stack.knobs}, own)
 
 
-def _tolerance(worst: Record) -> float | None:
-    """Tolerance from the recorded error and its share of it; None where the share is 0 or infinite."""
-    share = worst.get("ratio")
-    return worst["error"] / share if isinstance(share, float) and share > 0 else None
+def labels(records: Sequence[Record]) -> list[str]:
+    """A different name for each record: its label, with the settings in which records of one label differ.
+
+    Equal repetitions of one run differ in the record's id.
+    """
+    names = [label(record) for record in records]
+    for setting, place in SETTINGS.items():
+        for name in {name for name in names if names.count(name) > 1}:
+            same = [at for at, other in enumerate(names) if other == name]
+            values = [_at(records[at], place) for at in same]
+            if len({*values}) > 1:
+                for at, value in zip(same, values, strict=True):
+                    names[at] = f"{name} {setting}={value}"
+    return names
 
 
-def totals(counts: Mapping[str, Mapping[str, int]]) -> Mapping[str, int]:
+def _at(record: Any, place: Sequence[str]) -> Any:
+    for key in place:
+        record = record.get(key)
+    return record
+
+
+def totals(counts: Mapping[str, Mapping[str, int]]) -> Counter[str]:
     """Every count, summed over the stages."""
     sums = Counter[str]()
     for stage in counts.values():
@@ -94,14 +75,41 @@ def totals(counts: Mapping[str, Mapping[str, int]]) -> Mapping[str, int]:
     return sums
 
 
-def _timed(latency: Record) -> TimedRow:
-    seconds = latency["seconds"]
-    return TimedRow(
-        position=latency["position"],
-        microseconds=1e6 * seconds["median"],
-        interval=(1e6 * seconds["low"], 1e6 * seconds["high"]),
-        gb_per_s=latency["bandwidth"] / 1e9,
-        percent_of_ceiling=100 * latency["of_ceiling"],
-        verdict=latency["verdict"] or "-",
-        marks=tuple(latency.get("marks", ())),
-    )
+def count(record: Record, *fields: str) -> int | None:
+    """Sum of some counts of a step; None for a record without counts."""
+    return sum(totals(record["counts"])[field] for field in fields) if record["counts"] else None
+
+
+def times(record: Record) -> list[Record]:
+    """Times at each position, then that of a whole generation."""
+    return [*record["latencies"], *([record["generation"]] if record["generation"] else [])]
+
+
+def plausible(record: Record) -> list[Record]:
+    """The latencies of a run that may stand in a table: none is faster than the memory's bandwidth allows."""
+    return [timed for timed in record["latencies"] if timed["verdict"] != IMPLAUSIBLE]
+
+
+def microseconds(timed: Record) -> float:
+    """Median of a token."""
+    return 1e6 * timed["seconds"]["median"]
+
+
+def error(record: Record) -> str | None:
+    """`3.2e-07 / 4.0e-06`: the largest error and its tolerance, if it is known; None where nothing was compared."""
+    if not record["verdict"]:
+        return None
+    found, share = (record["verdict"]["worst"][name] for name in ("error", "ratio"))
+    allowed = f" / {found / share:.1e}" if isinstance(share, float) and share > 0 else ""
+    return (f"{found:.1e}" if isinstance(found, float) else str(found)) + allowed
+
+
+def finished(record: Record) -> str:
+    """One line for a stack that has just ended: verdict and main figures."""
+    if record["status"] != "PASSED":
+        return f"{label(record)}: {record['status']} {record['reason']}"
+    figures = [f"max error {error(record)} allowed"] if record["verdict"] else []
+    barriers = count(record, "grid_barriers")
+    figures += [] if barriers is None else [f"{barriers} grid barriers a token"]
+    figures += [f"{microseconds(timed):.1f} us a token at {timed['position']}" for timed in record["latencies"][:1]]
+    return f"{label(record)}: PASSED, {', '.join(figures)}"

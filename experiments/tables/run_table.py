@@ -1,42 +1,40 @@
 """Table of the stacks of a run or of all its jobs, and the same rows as JSON lines."""
 
-import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.compile.target import number
 from common.config.run_config import RunConfig
+from common.devices.counters import WIDTHS
 from common.display.table import NAME, TEXT, Cell, Column, Table, terminal
+from common.record.measurement import IMPLAUSIBLE
 from common.stacks.stack import title
 from experiments.tables.commands import closing_lines, show_command
-from experiments.tables.run_row import IMPLAUSIBLE, ArchResources, Row, TimedRow, error, labels
+from experiments.tables.row import Record, count, error, labels, microseconds, times
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+BITS = [8 * width for width in WIDTHS]  # of one load
 GREEN = ("PASSED", "FASTER")
 YELLOW = ("SAME", "SLOWER", "UNSTABLE", "REFUSED")
 COUNTS_ONLY = "Counts of one token{}, not GPU time: these kernels ran on the CPU. Time needs a CUDA GPU."
 
 
-def show_json(rows: Iterable[Row]) -> None:
-    """One JSON object a row on stdout: the fields of `Row`, null for an unknown one.
-
-    `record` is the id for `python -m experiments.show`, which prints the whole record: counts by stage, every sample,
-    clocks, provenance.
-    """
+def show_json(rows: Iterable[Record]) -> None:
+    """Each record as a JSON object on a line of stdout, as `python -m experiments.show ID json=true` prints it."""
     for row in rows:
-        print(json.dumps(dataclasses.asdict(row)))
+        print(json.dumps(row))
 
 
 @dataclass(frozen=True)
 class Job:
-    """The rows of one job, and its settings. model: the name of its shape."""
+    """The records of one job, `results` with each, and its settings. model: the name of its shape."""
 
-    rows: Sequence[Row]
+    rows: Sequence[Record]
     model: str
     config: RunConfig
 
@@ -57,95 +55,107 @@ def show_jobs(jobs: Sequence[Job]) -> int:
     show_tables([row for job in jobs for row in job.rows], ", ".join(shared), device)
     for path in sorted({job.config.results for job in jobs}):
         rows = (row for job in jobs if job.config.results == path for row in job.rows)
-        print(closing_lines([row.record for row in rows if row.record], path))
+        print(closing_lines([row["id"] for row in rows], path))
     return 0
 
 
-def show_tables(rows: Sequence[Row], heading: str, device: str, console: "Console | None" = None) -> None:
+def show_tables(rows: Sequence[Record], heading: str, device: str, console: "Console | None" = None) -> None:
     """Print `rows` under `heading`; on a CPU with notes on the figures."""
     table = run_table(rows)
     if device != "cuda":
-        models = ", ".join(dict.fromkeys(row.model for row in rows if row.model))
+        models = ", ".join(dict.fromkeys(row["model"]["name"] for row in rows))
         table = replace(table, notes=[*table.notes, COUNTS_ONLY.format(models and f" of {models}")])
     terminal(table, console, heading)
 
 
-def run_table(rows: Sequence[Row]) -> Table:
+def run_table(rows: Sequence[Record]) -> Table:
     """A row for each stack that passed with possible times; notes name the others, and the command that shows them."""
-    rows = [replace(row, label=name) for row, name in zip(rows, labels(rows), strict=True)]
-    columns, cells = zip(*_columns([row for row in rows if row.sound]), strict=True)
-    return Table(columns, list(zip(*cells, strict=True)), [line for row in rows for line in _remarks(row)])
+    named = list(zip(labels(rows), rows, strict=True))
+    columns, cells = zip(*_columns([(name, row) for name, row in named if _is_sound(row)]), strict=True)
+    return Table(columns, list(zip(*cells, strict=True)), [line for each in named for line in _remarks(*each)])
 
 
-def _remarks(row: Row) -> Iterator[str]:
-    if row.verdict != "PASSED":
-        command = f"; {show_command(row.record, Path(row.results))}" if row.record and row.results else ""
-        yield f"{row.label}: {row.verdict} {row.reason}{command}"
-    for timed in row.times:
-        if timed.verdict == IMPLAUSIBLE:
-            share = f"{timed.gb_per_s:.0f} GB/s, {timed.percent_of_ceiling or 0:.0f} % of the read ceiling"
-            yield f"{row.label}: {IMPLAUSIBLE} {share}, from position {timed.position}"
-        for mark in timed.marks:
-            yield f"{row.label}: from position {timed.position}, {mark}"
+def _is_sound(row: Record) -> bool:
+    return row["status"] == "PASSED" and all(timed["verdict"] != IMPLAUSIBLE for timed in times(row))
 
 
-def _columns(rows: Sequence[Row]) -> Iterator[tuple[Column, list[Any]]]:
+def _remarks(name: str, row: Record) -> Iterator[str]:
+    if row["status"] != "PASSED":
+        command = f"; {show_command(row['id'], Path(row['results']))}" if "results" in row else ""
+        yield f"{name}: {row['status']} {row['reason']}{command}"
+    for timed in times(row):
+        if timed["verdict"] == IMPLAUSIBLE:
+            share = f"{timed['bandwidth'] / 1e9:.0f} GB/s, {100 * timed['of_ceiling']:.0f} % of the read ceiling"
+            yield f"{name}: {IMPLAUSIBLE} {share}, from position {timed['position']}"
+        for mark in timed.get("marks", ()):
+            yield f"{name}: from position {timed['position']}, {mark}"
+
+
+def _columns(named: Sequence[tuple[str, Record]]) -> Iterator[tuple[Column, list[Any]]]:
     """Columns by subject, with the cells of all rows; columns without a value are left out."""
-    yield Column("variant", NAME), [row.label for row in rows]
-    yield Column("stack", TEXT, "proof"), [title(row.stack) for row in rows]
-    yield Column("verdict", TEXT, "proof"), [_verdict(row.verdict) for row in rows]
+    rows = [row for _, row in named]
+    yield Column("variant", NAME), [name for name, _ in named]
+    yield Column("stack", TEXT, "proof"), [title(row["stack"]) for row in rows]
+    yield Column("verdict", TEXT, "proof"), [_verdict(row["status"]) for row in rows]
     yield Column("max error\n/ allowed", group="proof"), [error(row) for row in rows]
-    yield Column("at stage", TEXT, "proof"), [row.worst_stage for row in rows]
+    yield Column("at stage", TEXT, "proof"), [row["verdict"] and row["verdict"]["worst"]["stage"] for row in rows]
     yield from _counts(rows)
-    archs = {arch for row in rows for arch in row.resources}
+    archs = {arch for row in rows for arch in row["resources"]}
     for arch in sorted(archs, key=number):
-        yield Column(f"{arch}\nregs/spill", group="resources"), [_registers(row.resources.get(arch)) for row in rows]
-    positions = sorted({timed.position for row in rows for timed in row.latencies})
+        used = [row["resources"].get(arch) for row in rows]
+        yield Column(f"{arch}\nregs/spill", group="resources"), [each and _registers(each) for each in used]
+    positions = sorted({timed["position"] for row in rows for timed in row["latencies"]})
     for position in positions:
         yield from _times(rows, position, with_bandwidth=position == positions[0])
     if positions:
-        yield Column("tokens/s"), [row.generation and f"{1e6 / row.generation.microseconds:.0f}" for row in rows]
+        whole = [row["generation"] for row in rows]
+        yield Column("tokens/s"), [timed and f"{1e6 / microseconds(timed):.0f}" for timed in whole]
 
 
-def _counts(rows: Sequence[Row]) -> Iterator[tuple[Column, list[Any]]]:
-    widths = sorted({width for row in rows for width in row.load_bytes})
-    if widths:
-        barriers = [None if row.grid_barriers is None else str(row.grid_barriers) for row in rows]
-        yield Column("grid barriers\na token", group="counts"), barriers
-    for width in widths:
-        loads = [_bytes(row.load_bytes.get(width, 0)) if row.load_bytes else None for row in rows]
-        yield Column(f"{width}-bit\nloads", group="counts"), loads
-    if any(row.async_copy_bytes for row in rows):
-        yield Column("cp.async\nbytes", group="counts"), [_bytes(row.async_copy_bytes) for row in rows]
-    if any(row.prefetched_bytes for row in rows):
-        yield Column("prefetched\nbytes", group="counts"), [_bytes(row.prefetched_bytes) for row in rows]
-    if widths:
-        yield Column("activation\nloads", group="counts"), [_bytes(row.activation_bytes) for row in rows]
+def _counts(rows: Sequence[Record]) -> Iterator[tuple[Column, list[Any]]]:
+    def sums(*fields: str) -> list[int | None]:
+        return [count(row, *fields) for row in rows]
+
+    loads = {bits: sums(f"weights_{bits}bit", f"kv_{bits}bit") for bits in BITS}
+    loads = {bits: each for bits, each in loads.items() if any(each)}
+    if loads:
+        yield Column("grid barriers\na token", group="counts"), sums("grid_barriers")
+    for bits, each in loads.items():
+        yield Column(f"{bits}-bit\nloads", group="counts"), [*map(_bytes, each)]
+    for head, field in (("cp.async", "copied_async"), ("prefetched", "prefetched")):
+        if any(moved := sums(field)):
+            yield Column(f"{head}\nbytes", group="counts"), [*map(_bytes, moved)]
+    if loads:
+        read = sums(*(f"activations_{bits}bit" for bits in BITS))
+        yield Column("activation\nloads", group="counts"), [*map(_bytes, read)]
 
 
-def _times(rows: Sequence[Row], position: int, with_bandwidth: bool) -> Iterator[tuple[Column, list[Any]]]:
+def _times(rows: Sequence[Record], position: int, with_bandwidth: bool) -> Iterator[tuple[Column, list[Any]]]:
     """Columns of one position."""
     group = f"position {position}"
-    times = [next((timed for timed in row.latencies if timed.position == position), None) for row in rows]
-    yield Column(f"us a token\nat {position}", group=group), [timed and _latency(timed) for timed in times]
+    found = [next((timed for timed in row["latencies"] if timed["position"] == position), None) for row in rows]
+
+    def cells(text: Callable[[Record], Any]) -> list[Any]:
+        return [timed and text(timed) for timed in found]
+
+    yield Column(f"us a token\nat {position}", group=group), cells(_latency)
     if with_bandwidth:
-        yield Column("GB/s", group=group), [timed and f"{timed.gb_per_s:.0f}" for timed in times]
-        shares = [timed and timed.percent_of_ceiling for timed in times]
-        yield Column("% of read\nceiling", group=group), [None if share is None else f"{share:.1f}" for share in shares]
-    yield Column("against\nparent", TEXT, group), [timed and _verdict(timed.verdict) for timed in times]
+        yield Column("GB/s", group=group), cells(lambda timed: f"{timed['bandwidth'] / 1e9:.0f}")
+        yield Column("% of read\nceiling", group=group), cells(lambda timed: f"{100 * timed['of_ceiling']:.1f}")
+    yield Column("against\nparent", TEXT, group), cells(lambda timed: _verdict(timed["verdict"] or "-"))
 
 
-def _latency(timed: TimedRow) -> str:
-    half = (timed.interval[1] - timed.interval[0]) / 2
-    return f"{timed.microseconds:.1f} ±{100 * half / timed.microseconds:.2f} %"
+def _latency(timed: Record) -> str:
+    low, middle, high = (timed["seconds"][name] for name in ("low", "median", "high"))
+    return f"{1e6 * middle:.1f} ±{50 * (high - low) / middle:.2f} %"
 
 
 def _verdict(word: str) -> Cell:
     return Cell(word, "green" if word in GREEN else "yellow" if word in YELLOW else "red")
 
 
-def _registers(used: ArchResources | None) -> Cell | None:
-    return Cell(f"{used.registers}/{used.spill_bytes}", "red" if used.spill_bytes else "") if used else None
+def _registers(used: Record) -> Cell:
+    return Cell(f"{used['registers']}/{used['spill_bytes']}", "red" if used["spill_bytes"] else "")
 
 
 def _bytes(count: int | None) -> str | None:

@@ -12,8 +12,7 @@ from common.devices.nvml import Gpu, disturbances
 from common.devices.nvtx import annotate, title
 from common.devices.protocol import Session
 from common.model.shapes import Model
-from common.record.measurement import Measurement
-from experiments.tables.run_row import STOPPED
+from common.record.measurement import IMPLAUSIBLE, STOPPED, Measurement
 from experiments.timing.bandwidth import Ceiling
 from experiments.timing.statistics import (
     MIN_SAMPLES,
@@ -94,7 +93,7 @@ def measure(
     seconds = estimates[-1]
     bytes_per_step = sum(model.bytes_per_token(position + step) for step in range(steps)) / steps
     if implausible(bytes_per_step, seconds.median, ceiling.best, ceiling.last_level_cache):
-        verdict: str | None = "IMPLAUSIBLE"
+        verdict: str | None = IMPLAUSIBLE
     elif stopped:
         verdict = STOPPED
     elif not narrow[-1]:

@@ -10,13 +10,13 @@ import torch
 from common.config.run_config import Timing
 from common.devices.nvml import Gpu
 from common.errors import Mismatched
+from common.record.measurement import STOPPED
 from common.stacks.stack import title
 from common.validate.check import validate_queued
 from common.validate.scenarios import Scenario, Start, drawn
 from common.validate.snapshot import Snapshot, bit_differences
 from common.validate.tolerances import ReferenceSteps
 from common.validate.verdict import Mismatch
-from experiments.tables.run_row import STOPPED
 from experiments.timing.bandwidth import Ceiling, read_ceiling
 from experiments.timing.measure import Kernel, Measurement, measure
 

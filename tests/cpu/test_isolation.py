@@ -30,7 +30,7 @@ def test_abort_segfault_and_deadlock_do_not_affect_other_stacks(tmp_path, cpu_ca
     wanted = SOUND | {"aborts": "CRASHED", "segfaults": "CRASHED", "deadlocks": "HUNG"}
     found = by_variant(root)
     assert {name: row["status"] for name, row in found.items()} == wanted, err
-    assert {row["variant"]: row["verdict"] for row in json_lines(out)} == wanted
+    assert {row["variant"]: row["status"] for row in json_lines(out)} == wanted
     assert "SIGABRT, at: validate aborts" in found["aborts"]["reason"]
     assert "outside the buffers: 4 bytes at 0x0: variants/segfaults.cu:" in found["segfaults"]["reason"]
     # A block that skips one barrier arrives one too few times, so the others wait at the last barrier.
