@@ -8,12 +8,11 @@ from common.config.cli import composed
 from common.config.resolve import resolve
 from common.config.texts import override_text
 from common.errors import LabError
+from common.lazy import pandas
 from experiments.run.setup import Setup
 from experiments.tables.progress import Quiet
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from experiments.run.steps import LabStack
 
 
@@ -55,10 +54,8 @@ class Lab(Setup):
 
         return [LabStack(self, stack) for stack in self.config.stacks]
 
-    def records(self) -> "DataFrame":
+    def records(self) -> "pandas.DataFrame":
         """Every record of `results=`, a row each, oldest first, by its id; `model.name` and the like are columns."""
-        import pandas
-
         rows = pandas.json_normalize(self.store.records(), max_level=1)
         return rows.set_index("id") if len(rows) else rows
 

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
@@ -12,6 +11,7 @@ from omegaconf import DictConfig
 from common import ROOT
 from common.config.cli import run_task
 from common.errors.machine import make_writable
+from common.lazy import pandas
 from common.stacks.stack import title
 from experiments.run.setup import Setup
 from experiments.run.timeline import summary
@@ -20,9 +20,6 @@ from experiments.tables.progress import progress
 from profiles import ncu, nsys
 from profiles.target import Profile, read, require_passed
 from profiles.tool import FULL_NAMES, find
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 
 def profile(cfg: DictConfig) -> int:
@@ -40,7 +37,7 @@ def profile(cfg: DictConfig) -> int:
     return 0
 
 
-def _timeline(made: Profile) -> tuple[Path, "DataFrame", str]:
+def _timeline(made: Profile) -> tuple[Path, "pandas.DataFrame", str]:
     from profiles import timeline
 
     folder = make_folder(made)
@@ -59,7 +56,7 @@ def _timeline(made: Profile) -> tuple[Path, "DataFrame", str]:
     return folder, timeline.by_stage(found), reading
 
 
-def _under_tool(made: Profile, options: Sequence[str]) -> tuple[Path, "DataFrame"]:
+def _under_tool(made: Profile, options: Sequence[str]) -> tuple[Path, "pandas.DataFrame"]:
     """Run profiles.target under the tool. Raises LabError without a usable one, before anything is compiled.
 
     options: of the tool's command line.
@@ -84,7 +81,7 @@ def make_folder(made: Profile) -> Path:
     return folder
 
 
-def _describe(made: Profile, folder: Path, table: "DataFrame", reading: str) -> Path:
+def _describe(made: Profile, folder: Path, table: "pandas.DataFrame", reading: str) -> Path:
     """Write README.md of the profile: command, device, commit, table, interpretation. Returns its path."""
     from common.display.table import Table, markdown
     from common.record.provenance import provenance

@@ -4,15 +4,13 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from common.config.section import Natural, Section
 from common.errors import LabError
+from common.lazy import pandas
 from profiles import tool
 from profiles.tool import call, extra, literal
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 COLUMNS = {
     "Kernel Name": "kernel",
@@ -36,7 +34,7 @@ class Settings:
     options: tuple[str, ...]
 
 
-def capture(ncu: str, options: Sequence[str], target: Sequence[str], folder: Path) -> "DataFrame":
+def capture(ncu: str, options: Sequence[str], target: Sequence[str], folder: Path) -> "pandas.DataFrame":
     """Run `target` under `ncu`, keep its report in `folder`, and return `metrics` of it. Raises LabError."""
     report = folder / "report.ncu-rep"
     command = [ncu, *options, "--export", literal(report), "--force-overwrite", *target]
@@ -59,14 +57,12 @@ def options(settings: Section) -> list[str]:
     return [*chosen, *extra(settings)]
 
 
-def metrics(text: str) -> "DataFrame":
+def metrics(text: str) -> "pandas.DataFrame":
     """The rows of ncu's CSV (page `details`): kernel, section, metric, unit, value.
 
     The lines before the header (==PROF== ...) are skipped, as are the rows of rules, which have no metric. Numeric
     values become numbers; their thousands separator is a comma. Raises LabError when there is no table.
     """
-    import pandas
-
     lines = text.splitlines()
     start = next((n for n, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:

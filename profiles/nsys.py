@@ -3,15 +3,12 @@
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from common.config.section import Section
 from common.errors import LabError
+from common.lazy import pandas
 from profiles import tool
 from profiles.tool import call, extra, literal
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 COLUMNS = ("range", "kernel", "launches", "us total", "us median", "us shortest", "us longest")
 # A row for each launch. It is the row of RUNTIME with the kernel's correlation id; 59 is the type of a range that is
@@ -34,7 +31,7 @@ def options(settings: Section) -> list[str]:
     return ["--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true", *extra(settings)]
 
 
-def capture(nsys: str, options: Sequence[str], target: Sequence[str], folder: Path) -> "DataFrame":
+def capture(nsys: str, options: Sequence[str], target: Sequence[str], folder: Path) -> "pandas.DataFrame":
     """Run `target` under `nsys`, keep its report in `folder`, and return `kernels` of it. Raises LabError."""
     report = folder / "report.nsys-rep"
     command = [nsys, "profile", *options, f"--output={literal(report)}", *target]
@@ -45,14 +42,12 @@ def capture(nsys: str, options: Sequence[str], target: Sequence[str], folder: Pa
     return kernels(export)
 
 
-def kernels(export: Path) -> "DataFrame":
+def kernels(export: Path) -> "pandas.DataFrame":
     """One row per (NVTX range, kernel) of nsys's SQLite export; times in microseconds.
 
     A kernel belongs to the innermost push/pop range that was open on the thread that launched it, as ROWS says. nsys
     leaves out tables that would be empty. Raises LabError for a file that is no such export.
     """
-    import pandas
-
     try:
         with sqlite3.connect(f"file:{export}?mode=ro", uri=True) as base:
             tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master")}

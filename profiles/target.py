@@ -18,6 +18,7 @@ from common.config.run_config import RunConfig
 from common.config.section import Natural, Section
 from common.devices.nvtx import annotate, title
 from common.errors import LabError
+from common.lazy import cupy
 from common.stacks.stack import Stack
 from experiments.run.setup import Setup
 from experiments.run.timeline import rewind
@@ -94,13 +95,11 @@ def _capture(device: str) -> Iterator[None]:
     if device != "cuda":
         yield
         return
-    from cupy.cuda import runtime
-
-    runtime.profilerStart()
+    cupy.cuda.runtime.profilerStart()
     try:
         yield
     finally:
-        runtime.profilerStop()
+        cupy.cuda.runtime.profilerStop()
 
 
 main = partial(run_task, run_target, "profiles")

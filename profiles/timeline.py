@@ -5,13 +5,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from common.lazy import pandas
 from common.model.stages import LAYER_STAGES, STAGES
 from experiments.report.charts import COLORS, WIDTH, drawing
 from experiments.run.timeline import Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from pandas import DataFrame
 
 WAITING = "#a9a9a9"
 
@@ -22,19 +22,17 @@ ORDINAL = (
 )
 
 
-def by_stage(found: Timeline) -> "DataFrame":
+def by_stage(found: Timeline) -> "pandas.DataFrame":
     """The table of a profile, a row per stage: `times` of a timeline in ns, `order` of one in ordinals."""
     return times(found) if found.timed else order(found)
 
 
-def times(found: Timeline) -> "DataFrame":
+def times(found: Timeline) -> "pandas.DataFrame":
     """Per stage, over all layers: a block's work and waiting (mean over blocks), work of the slowest, share of waiting.
 
     Waiting lasts from the end of a block's work until it passes the barrier after the stage. A wait inside a stage
     (split_kv has a barrier there) counts as work.
     """
-    import pandas
-
     blocks = found.sums
     rows = []
     for stage in (*(stage for stage in STAGES if stage in blocks.index), "all stages"):
@@ -45,13 +43,11 @@ def times(found: Timeline) -> "DataFrame":
     return pandas.DataFrame(rows, columns=heads)
 
 
-def order(found: Timeline) -> "DataFrame":
+def order(found: Timeline) -> "pandas.DataFrame":
     """Per stage, in the order in which the stages begin: number of layers, blocks that ran it, "synchronized after it".
 
     "yes": in every layer no block passed before the last block had ended the stage, as a grid barrier ensures.
     """
-    import pandas
-
     rows = []
     for stage, spans in found.spans.groupby("stage", sort=False):  # as they begin
         layers = spans.groupby("layer")
@@ -117,7 +113,7 @@ def _draw_layer(axes: "Axes", found: Timeline) -> None:
     layer = int(spans["layer"].max()) // 2
     shown = spans[(spans["layer"] == layer) & spans["stage"].isin(LAYER_STAGES)]
 
-    def bars(name: str, color: str, begin: str, end: str, rows: "DataFrame") -> None:
+    def bars(name: str, color: str, begin: str, end: str, rows: "pandas.DataFrame") -> None:
         axes.broken_barh([], (0, 1), color=color, label=name)
         for block, own in rows.groupby("block"):
             spans = zip(own[begin] - shown["begin"].min(), (own[end] - own[begin]).clip(lower=0), strict=True)

@@ -26,7 +26,8 @@ def gpu(monkeypatch) -> SimpleNamespace:
     cupy = SimpleNamespace(asarray=lambda array, blocking: copies.append(blocking) or array)
     cupy.cuda = SimpleNamespace(driver=SimpleNamespace(occupancyMaxActiveBlocksPerMultiprocessor=lambda *given: 1))
     device = CudaDevice.__new__(CudaDevice)
-    device._cupy, device._weights = cupy, []
+    device._weights = []
+    monkeypatch.setattr("common.devices.cuda.cupy", cupy)
     device._device = SimpleNamespace(attributes={"MultiProcessorCount": 2, "MaxSharedMemoryPerBlockOptin": 99 << 10})
     monkeypatch.setattr("common.devices.cuda.CudaSession", lambda *arguments: arguments)
     return SimpleNamespace(device=device, copies=copies)

@@ -5,12 +5,10 @@ import mmap
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from common.cache.files import cached, opened, writing
-
-if TYPE_CHECKING:
-    import torch
+from common.lazy import torch
 
 # Weights made or checked at once. Too small for torch to split over threads, which on a busy machine wait for each
 # other at every operation; and it fits the cache of one core.
@@ -23,8 +21,6 @@ def mapped(file: Path, size: int, pieces: "Iterable[tuple[int, torch.Tensor]]") 
     pieces: (offset in elements, bf16 [n] contiguous), taken only when the file must be written; gaps become zeros.
     Raises LabError when the file cannot be written, and whatever `pieces` raises; neither leaves a part behind.
     """
-    import torch
-
     with opened(file, 2 * size) as stream:
         if stream:
             return _map(stream, size)
@@ -39,8 +35,6 @@ def mapped(file: Path, size: int, pieces: "Iterable[tuple[int, torch.Tensor]]") 
 
 def _map(stream: BinaryIO, size: int) -> "torch.Tensor":
     """The first `size` elements of an open file, copy-on-write: a stray write stays in this process."""
-    import torch
-
     content = mmap.mmap(stream.fileno(), 2 * size, access=mmap.ACCESS_COPY)
     return torch.frombuffer(content, dtype=torch.bfloat16, count=size)
 

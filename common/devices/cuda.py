@@ -18,6 +18,7 @@ from common.devices.kv_cache import CudaKvCache, KvCache
 from common.devices.protocol import Session
 from common.devices.unwritten import NOT_WRITTEN, fill_scratch
 from common.errors import CompileError, Crashed, LabError, Refused
+from common.lazy import cupy
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS
 from common.model.stages import STAGES
 
@@ -56,9 +57,6 @@ class CudaDevice:
     name = "cuda"
 
     def __init__(self) -> None:
-        import cupy
-
-        self._cupy = cupy
         self._device = cupy.cuda.Device(0)
         try:
             self._device.use()
@@ -78,7 +76,7 @@ class CudaDevice:
         return self._device.attributes["MultiProcessorCount"]
 
     def describe(self) -> dict[str, Any]:
-        name = self._cupy.cuda.runtime.getDeviceProperties(self._device.id)["name"].decode()
+        name = cupy.cuda.runtime.getDeviceProperties(self._device.id)["name"].decode()
         return {
             "device": "cuda",
             "gpu": name,
@@ -95,8 +93,8 @@ class CudaDevice:
             module = self._module(source.text, source.launch == "cooperative")
             names = [f"stage_{stage}" for stage in STAGES] if source.by_stage else ["decode"]
             kernels = [module.get_function(name) for name in names]
-            shared = int(self._cupy.ndarray((), self._cupy.uint32, module.get_global("shared_bytes")).get())
-        except self._cupy.cuda.compiler.CompileException as error:
+            shared = int(cupy.ndarray((), cupy.uint32, module.get_global("shared_bytes")).get())
+        except cupy.cuda.compiler.CompileException as error:
             log = str(error)
             first = next((line for line in log.splitlines() if "error" in line), log.partition("\n")[0])
             raise CompileError(
@@ -106,7 +104,7 @@ class CudaDevice:
 
     def _compiled(self, text: str, cooperative: bool) -> Any:
         """The module of a text. CuPy keeps it on disk, too, for other processes."""
-        module = self._cupy.RawModule(code=text, options=options(), enable_cooperative_groups=cooperative)
+        module = cupy.RawModule(code=text, options=options(), enable_cooperative_groups=cooperative)
         module.compile()
         return module
 
@@ -133,9 +131,9 @@ class CudaDevice:
         """As Device.session. The weights stay on the GPU until a session with as many or more others is opened."""
         if blocks is None:
             blocks = min(self.multiprocessors * program.source.blocks_per_sm, MAX_BLOCKS)
-        per_sm = program.blocks_per_sm(self._cupy.cuda.driver)
+        per_sm = program.blocks_per_sm(cupy.cuda.driver)
         program.refuse_oversize(blocks, per_sm, self.multiprocessors)
-        return CudaSession(self._cupy, program, self._there(weights), blocks, beside)
+        return CudaSession(program, self._there(weights), blocks, beside)
 
     def _there(self, weights: torch.Tensor) -> Any:
         """The weights on the GPU. A model's stay there while its stacks are tried on smaller ones."""
@@ -145,7 +143,7 @@ class CudaDevice:
         # Free what goes before the new ones are allocated.
         self._weights = [each for each in self._weights if len(each[0]) > len(weights)]
         # Blocking: the session's stream does not wait for copies on this one.
-        there = self._cupy.asarray(weights.view(torch.int16).numpy(), blocking=True)
+        there = cupy.asarray(weights.view(torch.int16).numpy(), blocking=True)
         self._weights.append((weights, there))
         return there
 
@@ -155,14 +153,12 @@ class CudaSession(Session):
 
     _scratch: Any
 
-    def __init__(
-        self, cupy: Any, program: CudaProgram, weights: Any, blocks: int, beside: "CudaSession | None"
-    ) -> None:
+    def __init__(self, program: CudaProgram, weights: Any, blocks: int, beside: "CudaSession | None") -> None:
         from cupyx import zeros_pinned
 
         layout = self.layout = program.source.layout
         self.blocks = blocks
-        self._cupy, self._program, self._weights = cupy, program, weights
+        self._program, self._weights = program, weights
         self._graph: Any = None
         self._hold: Hold | None = None
         self._start = self._position = 0
@@ -214,7 +210,7 @@ class CudaSession(Session):
                 cuda_memory.copy(self._stream, words, before)
             self.cache.put(self._start, rest)
 
-        self._hold = self._hold or Hold(self._cupy)
+        self._hold = self._hold or Hold(cupy)
         source = self._program.source
         queued = PUT_BACK + (steps if source.by_graph else len(launches(source, steps)))
         runs = self._hold.seconds(partial(self._queue, steps), repeats, queued, self._finished, put_back)
@@ -241,13 +237,13 @@ class CudaSession(Session):
 
     def _launch(self, steps: int) -> None:
         """Queue each launch of `steps` steps."""
-        waits, source = self._cupy.uint64(self._waits.data_ptr()), self._program.source
+        waits, source, int32 = cupy.uint64(self._waits.data_ptr()), self._program.source, cupy.int32
         buffers = (self._weights, self.cache.words, self._scratch, self._state, waits)
         grid, shared = ((self.blocks,), (source.launched_threads,)), self._program.dynamic_shared
         for number, last in launches(source, steps):
-            kernel, given = self._program.kernels[number], (*buffers, self._cupy.int32(last))
+            kernel, given = self._program.kernels[number], (*buffers, int32(last))
             if source.launch == "pdl":
-                launch_dependent(self._cupy, kernel, self.blocks, source.launched_threads, given, shared)
+                launch_dependent(cupy, kernel, self.blocks, source.launched_threads, given, shared)
             else:
                 kernel(*grid, given, shared_mem=shared)
 
@@ -264,7 +260,7 @@ class CudaSession(Session):
         Raises Hung if a barrier timed out, else Crashed for a trap or a fault. A CUDA error is sticky: after it no
         launch in this process can succeed.
         """
-        cuda = self._cupy.cuda
+        cuda = cupy.cuda
         try:
             with self._stream:
                 yield
@@ -279,10 +275,8 @@ class CudaSession(Session):
 
 def context_lost() -> bool:
     """True if an error has destroyed this process's context on the GPU, so that every later call fails."""
-    from cupy.cuda import runtime
-
     try:
-        runtime.deviceSynchronize()
-    except runtime.CUDARuntimeError:
+        cupy.cuda.runtime.deviceSynchronize()
+    except cupy.cuda.runtime.CUDARuntimeError:
         return True
     return False

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from common.compile.nvrtc import options
+from common.lazy import cupy
 
 # Row blockIdx.y of two tables, `count` packets of four bf16 from `first` on. found: the least number, row by row, of a
 # packet that is wrong. It is where the tables differ, or, for `unwritten`, where a word is no NaN.
@@ -34,21 +35,22 @@ NONE = 2**64 - 1
 
 def copy(stream: Any, target: Any, source: Any) -> None:
     """Copy all of `source`, an array of the same size."""
-    _runtime().memcpyAsync(_address(target), _address(source), target.nbytes, _runtime().memcpyDefault, stream.ptr)
+    runtime = cupy.cuda.runtime
+    runtime.memcpyAsync(_address(target), _address(source), target.nbytes, runtime.memcpyDefault, stream.ptr)
 
 
 def copy_positions(stream: Any, target: Any, first: int, source: Any, start: int, count: int) -> None:
     """Copy `count` positions from `start` on to `first`. target, source: [..., positions, row], else of one shape."""
     if not count:
         return
-    runtime, (mine, my_pitch), (other, pitch) = _runtime(), _rows(target, first), _rows(source, start)
+    runtime, (mine, my_pitch), (other, pitch) = cupy.cuda.runtime, _rows(target, first), _rows(source, start)
     width, heads = count * target.shape[-1] * target.dtype.itemsize, int(np.prod(target.shape[:-2]))
     runtime.memcpy2DAsync(mine, my_pitch, other, pitch, width, heads, runtime.memcpyDefault, stream.ptr)
 
 
 def fill(stream: Any, target: Any, words: np.ndarray) -> None:
     """Write `words`, of the target's type, over it again and again."""
-    runtime, whole, at = _runtime(), target.nbytes, _address(target)
+    runtime, whole, at = cupy.cuda.runtime, target.nbytes, _address(target)
     done = min(words.nbytes, whole)
     runtime.memcpyAsync(at, words.ctypes.data, done, runtime.memcpyDefault, stream.ptr)
     while done < whole:
@@ -63,8 +65,6 @@ def first_wrong(stream: Any, mine: Any, other: Any, first: int, count: int) -> t
     mine: bf16 as int16, [..., positions, row] of whole packets. other: what they should be, likewise; None: all NaN.
     The index is in `mine`.
     """
-    import cupy
-
     *heads, _, row = mine.shape
     packets, found = count * row * mine.dtype.itemsize // PACKET, cupy.empty(1, cupy.uint64)
     if not packets:
@@ -73,7 +73,7 @@ def first_wrong(stream: Any, mine: Any, other: Any, first: int, count: int) -> t
     (at, pitch), (beside, other_pitch) = _rows(mine, first), _rows(mine if other is None else other, first)
     numbers = map(cupy.uint64, (at, pitch // PACKET, beside, other_pitch // PACKET, packets))
     grid = min(MOST_BLOCKS, -(-packets // THREADS)), int(np.prod(heads))
-    _kernel(cupy)(grid, (THREADS,), (*numbers, cupy.uint32(other is None), found), stream=stream)
+    _kernel(cupy.RawModule)(grid, (THREADS,), (*numbers, cupy.uint32(other is None), found), stream=stream)
     number = int(found.get(stream=stream)[0])
     if number == NONE:
         return None
@@ -83,15 +83,9 @@ def first_wrong(stream: Any, mine: Any, other: Any, first: int, count: int) -> t
 
 
 @cache
-def _kernel(cupy: Any) -> Any:
-    """The kernel, compiled once a process."""
-    return cupy.RawModule(code=TEXT, options=options()).get_function("first_wrong")
-
-
-def _runtime() -> Any:
-    from cupy.cuda import runtime
-
-    return runtime
+def _kernel(module: Any) -> Any:
+    """The kernel, compiled once a process. module: CuPy's RawModule."""
+    return module(code=TEXT, options=options()).get_function("first_wrong")
 
 
 def _address(array: Any) -> int:

@@ -8,6 +8,7 @@ import torch
 
 from common.devices import cuda_memory
 from common.devices.unwritten import NOT_WRITTEN, pattern, repeat
+from common.lazy import cupy
 
 Element = tuple[tuple[int, ...], float, float]  # index, value there, expected value
 SIGNLESS, INFINITY = 0x7FFF, 0x7F80  # bf16: all bits but the sign; words above infinity's are NaN
@@ -129,10 +130,8 @@ class CudaKvCache(KvCache):
     """In a GPU's memory. words: contiguous; on: the session's stream."""
 
     def __init__(self, words: Any, on: Any) -> None:
-        import cupy
-
         super().__init__(words, on)
-        self._cupy, self._stream = cupy, on
+        self._stream = on
 
     def _first_wrong(self, other: KvCache | None, first: int, count: int) -> tuple[int, ...] | None:
         found = cuda_memory.first_wrong(self._stream, self.words, None if other is None else other.words, first, count)
@@ -155,7 +154,7 @@ class CudaKvCache(KvCache):
         return self._moved(self.words)
 
     def _moved(self, words: Any) -> Any:
-        moved = self._cupy.empty(words.shape, words.dtype)
+        moved = cupy.empty(words.shape, words.dtype)
         cuda_memory.copy(self._stream, moved, np.ascontiguousarray(words) if isinstance(words, np.ndarray) else words)
         return moved
 

@@ -6,6 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from common.lazy import cupy
+from common.lazy import pynvml as nvml
+
 # Bits of NVML's clock event reasons that are throttling; `idle` and clocks set by the user are not.
 THROTTLE = {
     0x4: "power cap",
@@ -33,28 +36,22 @@ class Gpu:
         bus_id: as the CUDA runtime prints it.
         """
         try:
-            import pynvml
+            nvml.nvmlInit()
+            if bus_id is None:
+                return cls(nvml.nvmlDeviceGetHandleByIndex(0))
+            return cls(nvml.nvmlDeviceGetHandleByPciBusId(bus_id.encode()))
         except ImportError:
             return None
-        try:
-            pynvml.nvmlInit()
-            if bus_id is None:
-                return cls(pynvml.nvmlDeviceGetHandleByIndex(0))
-            return cls(pynvml.nvmlDeviceGetHandleByPciBusId(bus_id.encode()))
-        except pynvml.NVMLError:
+        except nvml.NVMLError:
             return None
 
     @classmethod
     def current(cls) -> "Gpu | None":
         """CuPy's current GPU, found by bus id: CUDA_VISIBLE_DEVICES changes CUDA's numbering and not NVML's."""
-        from cupy.cuda import Device
-
-        return cls.find(Device().pci_bus_id)
+        return cls.find(cupy.cuda.Device().pci_bus_id)
 
     def properties(self) -> dict[str, Any]:
         """Name, driver and limits: the properties that do not change during a run. No serial number and no UUID."""
-        import pynvml as nvml
-
         capability = self._query(nvml.nvmlDeviceGetCudaComputeCapability)
         memory = self._query(nvml.nvmlDeviceGetMemoryInfo)
         limit = self._query(nvml.nvmlDeviceGetEnforcedPowerLimit)
@@ -74,8 +71,6 @@ class Gpu:
         Processes in NVML's list that are not of this run are foreign. They are only counted: NVML gives process ids of
         the host machine, and a process in a container knows only its id in the container.
         """
-        import pynvml as nvml
-
         power = self._query(nvml.nvmlDeviceGetPowerUsage)
         bits = self._query(nvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
         processes = self._query(nvml.nvmlDeviceGetComputeRunningProcesses)
@@ -89,11 +84,9 @@ class Gpu:
         }
 
     def _query(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        import pynvml
-
         try:
             return function(self._handle, *arguments)
-        except pynvml.NVMLError:
+        except nvml.NVMLError:
             return None
 
 

@@ -7,12 +7,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 from common.errors import LabError
-
-if TYPE_CHECKING:
-    import torch
+from common.lazy import torch
 
 BITS = {"bf16": 16, "int8": 8, "fp8": 8, "int4": 4}
 OF_CACHE = ("bf16", "fp8", "int8")  # formats of the KV cache, whose rows have one scale
@@ -83,8 +80,6 @@ class Format:
     @property
     def numbers(self) -> "torch.Tensor":
         """All numbers of a format below bf16 without zero points, ascending: float64."""
-        import torch
-
         if self.kind == "fp8":
             every = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).double()
             return every[every.isfinite()].unique()
@@ -93,8 +88,6 @@ class Format:
 
     @property
     def _scales(self) -> "torch.dtype":
-        import torch
-
         return torch.float16 if self.half else torch.bfloat16
 
     @property
@@ -119,8 +112,6 @@ class Format:
 
         A scale is the smallest number with which none of its group is out of range, and that of a group of zeros 1.
         """
-        import torch
-
         rows, columns = values.shape
         groups = self.groups(columns)
         grouped = values.float().view(rows, groups, columns // groups)
@@ -137,8 +128,6 @@ class Format:
 
     def nearest(self, values: "torch.Tensor", scale: "torch.Tensor", zero: "torch.Tensor") -> "torch.Tensor":
         """The numbers nearest to `values` [rows, columns] as `joined` takes them; scale, zero: as from `scales`."""
-        import torch
-
         numbers = values.float().view(*scale.shape, values.shape[1] // scale.shape[1]) / scale[:, :, None]
         if self.kind == "fp8":
             bits = numbers.clamp(-REAL_MOST, REAL_MOST).to(torch.float8_e4m3fn).view(torch.uint8)
@@ -150,8 +139,6 @@ class Format:
 
     def weights(self, bits: "torch.Tensor", scale: "torch.Tensor", zero: "torch.Tensor") -> "torch.Tensor":
         """The weights that such numbers are, exact in fp32 [rows, columns]."""
-        import torch
-
         if self.kind == "fp8":
             numbers = bits.contiguous().view(torch.float8_e4m3fn).float()
         else:
@@ -165,8 +152,6 @@ class Format:
         bits: uint8 [rows, columns], a number each as the kernels read it: e4m3, or an integer of 0 and more, which is
         half of the range too large without zero points. scale: of bf16 or fp16 [rows, groups]. zero: likewise, int32.
         """
-        import torch
-
         rows, columns = bits.shape
         out = torch.zeros(rows, self.row_bytes(columns), dtype=torch.uint8, device=bits.device)
         packed = bits
@@ -183,8 +168,6 @@ class Format:
 
     def decode(self, rows: "torch.Tensor", columns: int) -> "torch.Tensor":
         """Numbers [..., columns], exact in fp32; bf16 as it is. rows: bf16 elements [..., row_bytes / 2]."""
-        import torch
-
         if not self.scaled:
             return rows
         outer = rows.shape[:-1]
@@ -200,8 +183,6 @@ class Format:
 
 def numbers_of(content: "torch.Tensor", bits: int, mixed: bool) -> "torch.Tensor":
     """The numbers, uint8 [rows, columns], in bytes [rows, columns * bits / 8]. mixed: columns are as in NIBBLES."""
-    import torch
-
     if bits == 8:
         return content
     numbers = torch.stack((content & 15, content >> 4), dim=2).view(len(content), -1, 8)
@@ -251,8 +232,6 @@ def whole(size: int, unit: int) -> int:
 
 def _rounded_up(values: "torch.Tensor", kind: "torch.dtype") -> "torch.Tensor":
     """The smallest numbers of `kind`, which has 16 bits, that are not below `values` >= 0, as fp32."""
-    import torch
-
     nearest = values.to(kind)
     next_one = (nearest.view(torch.int16) + 1).view(kind)
     return torch.where(nearest.float() < values, next_one, nearest).float()

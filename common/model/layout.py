@@ -8,18 +8,15 @@ as compile-time constants. Offsets and sizes are in elements: bf16 for weights a
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 from common.errors import LabError
+from common.lazy import torch
 from common.model import stages
 from common.model.expressions import SHAPES, Scratch, evaluate
 from common.model.format import Format, read_kv_format, whole
 from common.model.shapes import LARGEST, Model
 from common.model.slot import PLAIN, Slot
 from common.model.stages import FIRST, LAST, LAYER, STAGES, taps
-
-if TYPE_CHECKING:
-    import torch
 
 ALIGN = 128  # elements; 256 bytes of bf16, so every tensor starts on a cache-line pair
 MAX_BLOCKS = 1024  # largest grid: argmax has room for one partial result per block
@@ -217,8 +214,6 @@ class Layout:
         (barrier.cuh), and `epoch`, the counter of one kind, is that number; so is `turn`, as if each was a step.
         Raises LabError unless there are ids up to `position`, and no more than places for them.
         """
-        import torch  # here, so that the command line starts without it
-
         assert barriers % 2 == 0
         at = self.state["ids"]
         if not 0 <= position < len(ids) <= at.size:

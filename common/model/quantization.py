@@ -5,14 +5,11 @@ Numbers, scales and zero points are taken as they are stored; nothing is quantiz
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from common.errors import LabError
+from common.lazy import torch
 from common.model.checkpoint import AGAIN
 from common.model.format import Format, numbers_of
-
-if TYPE_CHECKING:
-    import torch
 
 Parts = Mapping[str, "torch.Tensor"]  # tensors of a matrix, by the last part of their names
 
@@ -45,8 +42,6 @@ class Part:
 
     def read(self, tensor: "torch.Tensor", bits: int) -> "torch.Tensor":
         """[rows, columns] of the tensor, a number each."""
-        import torch
-
         matrix = tensor.T if self.turned else tensor
         if self.packed is None:
             return matrix
@@ -93,8 +88,6 @@ class Quantization:
         Raises LabError for NaN among the numbers, for a scale that is not positive and finite, and for what its
         configuration rules out.
         """
-        import torch
-
         bits = self.format.bits
         numbers = self._numbers(self.numbers.read(parts[self.numbers.name], bits), name)
         stored = parts[self.scales.name]
@@ -122,8 +115,6 @@ class Quantization:
 
     def _numbers(self, stored: "torch.Tensor", name: str) -> "torch.Tensor":
         """Numbers as `Format.joined` takes them, uint8 [rows, columns]."""
-        import torch
-
         if self.format.kind == "fp8":
             numbers = stored.view(torch.uint8)
             if bool((numbers & 0x7F == 0x7F).any()):

@@ -9,17 +9,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from math import gcd
 from reprlib import repr as short
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from common.errors import LabError
+from common.lazy import torch
 from common.model.checkpoint import Checkpoint
 from common.model.format import WORD, Format
 from common.model.hf_config import check_keys, names
 from common.model.quantization import BYTES, REALS, USE, WORDS, Part, Quantization
 from common.model.shapes import Model
-
-if TYPE_CHECKING:
-    import torch
 
 BLOCK = 128  # rows and columns that share a scale in the fp8 layout of Qwen3
 LOADING = names("quant_method method dequantize run_compressed use_optimized_inference")

@@ -2,12 +2,9 @@
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING
 
+from common.lazy import torch
 from common.model.format import Format
-
-if TYPE_CHECKING:
-    import torch
 
 PLAIN = Format()
 

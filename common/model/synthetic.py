@@ -2,16 +2,13 @@
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from common.cache.weight_files import BLOCK
+from common.lazy import torch
 from common.model.layout import Layout
 from common.model.slot import Slot
-
-if TYPE_CHECKING:
-    import torch
 
 VERSION = 1  # version of the recipe below; any changed bit needs a new version
 RESIDUAL = 4.0  # approximate size of the residual stream after the last layer
@@ -32,8 +29,6 @@ def pieces(layout: Layout, seed: int) -> "Iterator[tuple[int, torch.Tensor]]":
     Only exactly rounded operations follow the raw random words (NumPy fixes SFC64's stream), so the bits do not depend
     on the machine's vector width or the libraries' versions.
     """
-    import torch
-
     words = np.random.SFC64(seed)
     for slot, mean, largest in _parts(layout):
         for start in range(0, slot.size, BLOCK):

@@ -3,17 +3,14 @@
 import math
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from common.cache.weight_files import BLOCK
 from common.errors import LabError
+from common.lazy import torch
 from common.model.checkpoint import AGAIN, DTYPES, Checkpoint, open_safetensors
 from common.model.layout import Layout
 from common.model.quantization import USE, Quantization
 from common.model.slot import Slot
-
-if TYPE_CHECKING:
-    import torch
 
 Slots = Iterable[tuple[str, Slot]]  # places of tensors by their Hugging Face names
 BIAS, HEAD = "bias", "lm_head.weight"
@@ -92,8 +89,6 @@ def read_tensors(
     checkpoint: Checkpoint, layout: Layout, slots: Slots, quantization: Quantization | None
 ) -> "Iterator[tuple[int, torch.Tensor]]":
     """Yield (offset in the packed buffer, bf16 [n]) of every tensor, in blocks. Raises LabError for NaN and Inf."""
-    import torch
-
     places = dict(slots)
     files = {file: open_safetensors(file) for file in checkpoint.files}
     stored = {name: files[entry.file] for name, entry in checkpoint.tensors.items()}
@@ -125,8 +120,6 @@ def _not_finite(
     name: str, block: "torch.Tensor", rounded: "torch.Tensor", start: int, shape: tuple[int, ...]
 ) -> LabError:
     """The error for the first weight of `block` that is NaN or Inf in bf16; `block` begins at element `start`."""
-    import torch
-
     first = int(torch.isfinite(rounded).logical_not().nonzero()[0])
     index = [int(i) for i in torch.unravel_index(torch.tensor(start + first), shape)]
     return LabError(f"tensor {name} is {float(block[first]):.9g} at {index}, which bf16 cannot hold", AGAIN)

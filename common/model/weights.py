@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from common.cache.sources import sources_sha
 from common.cache.weight_files import BLOCK, content_sha, mapped
 from common.errors import LabError
+from common.lazy import torch
 from common.model import synthetic
 from common.model.checkpoint import Checkpoint, find
 from common.model.hf_config import read_json, read_model
@@ -18,9 +18,6 @@ from common.model.quantized_layouts import read_quantization
 from common.model.shapes import Model
 from common.model.slot import Slot
 from common.model.tensors import check_headers, read_tensors
-
-if TYPE_CHECKING:  # and at its use: a run only names synthetic weights; its workers pack them
-    import torch
 
 Formats = tuple[str | None, str, str]
 SOURCES = "common/model/*.py"  # that read, round and pack weights
@@ -127,8 +124,6 @@ def _load_stored(
 
 def recoded(weights: "torch.Tensor", layout: Layout, target: Layout) -> "torch.Tensor":
     """`weights` (flat, of `layout`) as flat weights of `target`, of the same shapes: bf16, [its weights_size]."""
-    import torch
-
     flat = torch.zeros(target.weights_size, dtype=torch.bfloat16)
     for offset, piece in pieces(weights, layout, target):
         flat[offset : offset + len(piece)] = piece

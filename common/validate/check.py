@@ -4,11 +4,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from math import inf
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from common.devices.kv_cache import KvCache
+from common.devices.protocol import Session
 from common.devices.unwritten import NUMBER
 from common.model.shapes import Model
 from common.validate.drafts import accepted, looked_up, lookup_difference
@@ -29,19 +29,16 @@ from common.validate.snapshot import (
 from common.validate.tolerances import ReferenceSteps, check_tolerance
 from common.validate.verdict import Mismatch, Tap, Verdict, Worst
 
-if TYPE_CHECKING:
-    from common.devices.protocol import Session
-
 
 def validate(
-    session: "Session",
+    session: Session,
     weights: Tensor,
     model: Model,
     scenarios: Iterable[Scenario],
     seed: int,
     reference: ReferenceSteps | None = None,
     on_step: Callable[[int, str], None] = lambda done, scenario: None,
-    parent: "Session | None" = None,
+    parent: Session | None = None,
     shown: Collection[str] | None = None,
 ) -> Verdict:
     """Run every scenario and stop at the first mismatch.
@@ -69,7 +66,7 @@ def validate(
 
 
 def validate_queued(
-    session: "Session", scenario: Scenario, compared: Iterable[int], reference: ReferenceSteps
+    session: Session, scenario: Scenario, compared: Iterable[int], reference: ReferenceSteps
 ) -> tuple[Snapshot, Mismatch | None]:
     """Decode a scenario with all its steps queued, as a timed run does. Returns the buffers, and the mismatches there.
 
@@ -91,10 +88,10 @@ class _KernelChecker:
 
     def __init__(
         self,
-        session: "Session",
+        session: Session,
         reference: ReferenceSteps,
         on_step: Callable[[int, str], None] = lambda done, scenario: None,
-        parent: "Session | None" = None,
+        parent: Session | None = None,
         shown: Collection[str] | None = None,
     ) -> None:
         self.on_step, self.parent, self.shown = on_step, parent, shown
@@ -276,5 +273,5 @@ class _KernelChecker:
             yield Mismatch("argmax", None, (), token, want, 0.0, "the lowest id of the largest logit")
 
 
-def _reset(session: "Session", scenario: Scenario) -> None:
+def _reset(session: Session, scenario: Scenario) -> None:
     session.reset(scenario.ids, scenario.position, scenario.held, len(scenario.ids), scenario.barriers)

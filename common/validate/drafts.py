@@ -3,14 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
+from common.devices.protocol import Session
+from common.validate.scenarios import Scenario
 from common.validate.snapshot import Snapshot, state_difference
 from common.validate.verdict import Mismatch
-
-if TYPE_CHECKING:
-    from common.devices.protocol import Session
-    from common.validate.scenarios import Scenario
 
 LONGEST = 3  # ids that are looked for
 NO_DRAFT = -1
@@ -46,7 +43,7 @@ def looked_up(ids: Sequence[int], count: int) -> list[int]:
     return [NO_DRAFT] * count
 
 
-def lookup_difference(session: "Session", scenario: "Scenario") -> Iterator[Mismatch]:
+def lookup_difference(session: Session, scenario: Scenario) -> Iterator[Mismatch]:
     """Decode steps whose tokens are all of a prompt of few ids: the drafts behind it are those of `looked_up`."""
     layout, random = session.layout, Random(str((scenario.ids, scenario.position)))
     for _ in range(LOOKUPS):

@@ -8,12 +8,13 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from common.compile.source import Source, build
+from common.devices.protocol import Device, Session
 from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model
@@ -30,12 +31,9 @@ from common.validate.verdict import Verdict
 
 OLD_RING = "PASSED_TILES"  # macro of common/kernel/ring.cuh: tiles passed by a ring before a launch
 
-if TYPE_CHECKING:
-    from common.devices.protocol import Device, Session
-
 
 def prove(
-    device: "Device",
+    device: Device,
     catalog: Catalog,
     stack: Stack,
     trial: Trial,
@@ -55,7 +53,7 @@ def prove(
     starts = drawn(trial.starts, layout, weights, torch.Generator().manual_seed(seed))
     with _named(trial), ExitStack() as opened:
 
-        def open_session(source: Source) -> "Session":
+        def open_session(source: Source) -> Session:
             with part("compile"):
                 program = device.compile(source)
             return opened.enter_context(closing(device.session(program, weights, trial.blocks)))
@@ -84,7 +82,7 @@ def texts(catalog: Catalog, stack: Stack, trial: Trial) -> tuple[Trial, list[Sou
     return roomy, [source, text_of(catalog, replace(stack, variants=stack.parent), roomy)]
 
 
-def compile_all(device: "Device", sources: Iterable[Source]) -> None:
+def compile_all(device: Device, sources: Iterable[Source]) -> None:
     """Compile all texts side by side; what fails is told where its text is needed."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         wait([pool.submit(device.compile, source) for source in {one.text: one for one in sources}.values()])

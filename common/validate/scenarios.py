@@ -2,20 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from common.devices.kv_cache import KvCache
+from common.devices.protocol import Session
 from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.validate.reference import Past, digest_of, rms_norm
 from common.validate.values import HISTORIES, ORDINARY
-
-if TYPE_CHECKING:
-    from common.devices.kv_cache import KvCache
-    from common.devices.protocol import Session
 
 EDGES = (0, 1, 15, 16, 17, 31, 32, 33, 63, 64)  # first positions, and positions around the tile sizes in use
 LARGE = "large keys and values"  # one of HISTORIES
@@ -68,9 +65,9 @@ class Scenario:
     near_ties: bool = False
     barriers: int = 0
     digest: bytes = b""
-    held: "KvCache | None" = None
+    held: KvCache | None = None
 
-    def on(self, session: "Session") -> "Scenario":
+    def on(self, session: Session) -> "Scenario":
         """Copy with the history in the session's device memory: moved once, for all resets and sessions there."""
         if self.history is None or self.held:
             return self

@@ -2,19 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from common.devices.kv_cache import KvCache
+from common.devices.protocol import Session
 from common.model.layout import NOT_SENT, Layout
 from common.model.stages import STAGES
+from common.validate.scenarios import Scenario
 from common.validate.verdict import Mismatch, Tap
-
-if TYPE_CHECKING:
-    from common.devices.kv_cache import KvCache
-    from common.devices.protocol import Session
-    from common.validate.scenarios import Scenario
 
 
 @dataclass(frozen=True)
@@ -28,14 +25,14 @@ class Snapshot:
     layout: Layout
     scratch: Tensor
     state: Tensor
-    cache: "KvCache | None"
+    cache: KvCache | None
 
     @classmethod
-    def of(cls, session: "Session") -> "Snapshot":
+    def of(cls, session: Session) -> "Snapshot":
         return replace(cls.at(session), cache=session.cache.copy())
 
     @classmethod
-    def at(cls, session: "Session") -> "Snapshot":
+    def at(cls, session: Session) -> "Snapshot":
         """Snapshot with the session's own cache, to be compared before the next step changes it."""
         return cls(session.layout, session.scratch(), session.state(), session.cache)
 
@@ -82,13 +79,13 @@ def tensor_difference(stage: str, layer: int | None, got: Tensor, want: Tensor, 
     yield from first_wrong((stage, layer), got.view(torch.int32) != want.view(torch.int32), got, want, note=note)
 
 
-def cache_difference(got: "KvCache", want: "KvCache", note: str, end: int | None = None) -> Iterator[Mismatch]:
+def cache_difference(got: KvCache, want: KvCache, note: str, end: int | None = None) -> Iterator[Mismatch]:
     """Yield the first element below position `end` with different bits, if any."""
     if found := got.difference(want, end):
         yield Mismatch("cache", None, *found, 0.0, note)
 
 
-def left_by_reset(seen: Snapshot, scenario: "Scenario") -> Iterator[Mismatch]:
+def left_by_reset(seen: Snapshot, scenario: Scenario) -> Iterator[Mismatch]:
     """Yield elements that are not NaN after a reset: an old result would hide a stage that does nothing."""
     assert seen.cache is not None
     scratch, note = seen.scratch, "scratch is not NaN after a reset"

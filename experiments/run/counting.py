@@ -19,6 +19,7 @@ from common import ROOT
 from common.compile.source import Source, build
 from common.devices.counters import Counts
 from common.errors import LabError
+from common.lazy import torch
 from common.model.shapes import Model
 from common.record.provenance import EVIDENCE, provenance
 from common.record.record import CountRecord
@@ -91,8 +92,6 @@ class Counting:
 
         Counts do not depend on values.
         """
-        import torch
-
         layout = source.layout
         if self._weights is None:
             self._weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)

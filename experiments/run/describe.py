@@ -4,21 +4,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from common.compile.sass import Resources
 from common.config.run_config import RunConfig
+from common.devices.counters import Counts
 from common.devices.nvml import Gpu
 from common.json_values import to_json
+from common.record.measurement import Measurement
 from common.record.provenance import provenance
 from common.record.store import key
 from common.stacks.stack import Stack
+from common.validate.verdict import Verdict
 from experiments.run.setup import Setup
-
-if TYPE_CHECKING:
-    from common.compile.sass import Resources
-    from common.devices.counters import Counts
-    from common.validate.verdict import Verdict
-    from experiments.timing.measure import Measurement
 
 
 @dataclass
@@ -39,11 +37,11 @@ class Findings:
     source_sha: str = ""
     proof: str = ""
     blocks: int | None = None
-    verdict: "Verdict | None" = None
-    counts: "Counts | None" = None
-    resources: "dict[str, Resources]" = field(default_factory=dict)
-    latencies: "tuple[Measurement, ...]" = ()
-    generation: "Measurement | None" = None
+    verdict: Verdict | None = None
+    counts: Counts | None = None
+    resources: dict[str, Resources] = field(default_factory=dict)
+    latencies: tuple[Measurement, ...] = ()
+    generation: Measurement | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     def as_record(self) -> dict[str, Any]:

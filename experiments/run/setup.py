@@ -12,7 +12,10 @@ from common.config.resolve import SYNTHETIC, check_positions
 from common.config.run_config import RunConfig
 from common.errors import LabError, known
 from common.errors.machine import of_system
+from common.lazy import cupy, torch
+from common.model.layout import Layout
 from common.model.shapes import Model
+from common.model.weights import Formats, PackedWeights, load
 from common.record.store import Store
 from common.stacks.catalog import Catalog, read_catalog
 from common.stacks.stack import Stack, choose_stacks
@@ -21,8 +24,6 @@ from experiments.tables.progress import Progress
 
 if TYPE_CHECKING:  # these import torch
     from common.devices.protocol import Device
-    from common.model.layout import Layout
-    from common.model.weights import Formats, PackedWeights
     from common.validate.tolerances import ReferenceSteps
 
 
@@ -58,17 +59,15 @@ class Setup:
         return Store(self.config.results)
 
     @cached_property
-    def _weights(self) -> "tuple[Model, PackedWeights]":
+    def _weights(self) -> tuple[Model, PackedWeights]:
         """Model and packed weights; packed once, later found in the cache."""
         # Synthetic ones have the formats of the model.
         model, _, packed = self.load(None if self.config.weights == SYNTHETIC else self.config.formats)
         check_positions(self.config, model)
         return model, packed
 
-    def load(self, formats: "Formats | None") -> "tuple[Model, Layout, PackedWeights]":
+    def load(self, formats: Formats | None) -> tuple[Model, Layout, PackedWeights]:
         """The weights in other formats, as of `common.model.weights.load`."""
-        from common.model.weights import load
-
         config = self.config
         folder = config.cache / "weights"
         return load(config.weights, config.model, config.positions, folder, config.seed, formats)
@@ -79,13 +78,11 @@ class Setup:
         return self.config.model if self.config.model and self.config.weights == SYNTHETIC else self._weights[0]
 
     @property
-    def packed(self) -> "PackedWeights":
+    def packed(self) -> PackedWeights:
         return self._weights[1]
 
     @cached_property
-    def layout(self) -> "Layout":
-        from common.model.layout import Layout
-
+    def layout(self) -> Layout:
         return Layout(self.model)
 
     @cached_property
@@ -122,8 +119,6 @@ class Setup:
     @property
     def reference_device(self) -> str:
         """Device on which torch computes the reference: a GPU if torch can use one, as a step is far faster there."""
-        import torch
-
         return "cuda" if self.config.device.name == "cuda" and torch.cuda.is_available() else "cpu"
 
     def choose(self, named: str | Sequence[str], knobs: Mapping[str, Any]) -> Stack:
@@ -166,9 +161,7 @@ class Setup:
         if self.config.device.name != "cuda" or self._exclusive:
             yield
             return
-        from cupy.cuda import Device
-
-        path = self.config.cache / f"gpu-{Device().pci_bus_id.replace(':', '-')}.lock"
+        path = self.config.cache / f"gpu-{cupy.cuda.Device().pci_bus_id.replace(':', '-')}.lock"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             file = open(path, "a")  # noqa: SIM115

@@ -13,6 +13,7 @@ from common.config.run_config import RunConfig
 from common.devices.nvml import Gpu
 from common.errors import LabError, Unfinished
 from common.json_values import to_json
+from common.lazy import cupy
 from common.model.shapes import Model
 from common.record.measurement import STOPPED
 from common.record.record import RunRecord
@@ -176,8 +177,6 @@ def places(config: RunConfig, model: Model) -> Sequence[Mapping[str, str]]:
 
 def _gpus() -> list[str]:
     """Names of the GPUs in the form of CUDA_VISIBLE_DEVICES."""
-    from cupy.cuda import runtime
-
-    count = runtime.getDeviceCount()
+    count = cupy.cuda.runtime.getDeviceCount()
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     return chosen.split(",")[:count] if chosen else [str(ordinal) for ordinal in range(count)]

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy
+
+from common.lazy import pandas, torch
 from common.model.layout import MAX_BLOCKS, MOMENTS
 from common.model.stages import LAYER_STAGES, STAGES
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-    from torch import Tensor
-
     from common.devices.protocol import Session
 
 UNWRITTEN = 0x7FC000007FC00000  # two fp32 NaN, which `read` puts where no block has written
@@ -27,28 +27,26 @@ class Timeline:
 
     title: str
     unit: str
-    spans: "DataFrame"
+    spans: "pandas.DataFrame"
 
     @property
     def timed(self) -> bool:
         return self.unit == "ns"
 
     @property
-    def parts(self) -> "DataFrame":
+    def parts(self) -> "pandas.DataFrame":
         """`spans`, with the time from begin to end as `work`, and from there until the block passed as `wait`."""
         begin, end, passed = (self.spans[name] for name in ("begin", "end", "passed"))
         return self.spans.assign(work=end - begin, wait=passed - end)
 
     @property
-    def sums(self) -> "DataFrame":
+    def sums(self) -> "pandas.DataFrame":
         """Work and wait of each block in each stage, over all layers."""
         return self.parts.groupby(["stage", "block"])[["work", "wait"]].sum()
 
 
 def read(session: "Session", title: str, device: str) -> Timeline:
     """The timeline of the last step of a session with a trace in its layout."""
-    import torch
-
     from common.devices.unwritten import fill
 
     slot, scratch = session.layout.tap("trace"), session.scratch()
@@ -61,12 +59,8 @@ def read(session: "Session", title: str, device: str) -> Timeline:
     return timeline(stamps, session.layout.model.layers, title, "ns" if device == "cuda" else "ordinal")
 
 
-def timeline(stamps: "Tensor", layers: int, title: str, unit: str) -> Timeline:
+def timeline(stamps: "torch.Tensor", layers: int, title: str, unit: str) -> Timeline:
     """stamps: the trace slot, fp32, [stage][layer][block][moment] of 64 bits each, NaN where nothing was written."""
-    import numpy
-    import pandas
-    import torch
-
     table = stamps.clone().view(torch.int64).view(len(STAGES), layers, MAX_BLOCKS, MOMENTS).numpy()
     stage, layer, block = (table[..., 1] != UNWRITTEN).nonzero()
     begin, end, passed = table[stage, layer, block].T
@@ -99,8 +93,6 @@ def summary(found: Timeline) -> dict[str, Any]:
 
 def rewind(session: "Session", position: int, tokens: int) -> None:
     """Reset the session to `position` with a history of zeros: the values do not change the time of reading them."""
-    import torch
-
     session.layout.check_room(position, tokens)
     history = torch.zeros(session.layout.cache.stored, dtype=torch.bfloat16)
     session.reset([0] * (position + 1), position, history)

@@ -12,6 +12,7 @@ import torch
 from common.compile.source import Source, kernel_text
 from common.devices.hold import Hold
 from common.errors import Crashed, LabError, Refused
+from common.lazy import cupy
 from common.model.layout import LINE, MAX_BLOCKS, Layout
 from common.model.shapes import Model
 from experiments.experiment import Experiment
@@ -165,8 +166,6 @@ def _check(what: str, found: torch.Tensor, expected: int) -> None:
 
 def _graph_node(blocks: int, threads: int) -> dict[str, float]:
     """us: microseconds of one node of a graph of empty kernels that follow each other."""
-    import cupy
-
     empty = cupy.RawKernel('extern "C" __global__ void empty() {}', "empty")
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:

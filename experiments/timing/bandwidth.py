@@ -15,6 +15,7 @@ import numpy as np
 from common.compile.nvrtc import options
 from common.compile.source import flatten
 from common.errors import Crashed
+from common.lazy import cupy
 
 KERNELS = Path(__file__).with_suffix(".cu")
 TILE = 8192  # bytes of one bulk copy, as in the kernels
@@ -65,31 +66,25 @@ def read_ceiling() -> Ceiling:
 
 def affordable(size: int) -> int:
     """`size`, or half of the current GPU's free memory, where CuPy's pool keeps nothing that it does not use."""
-    import cupy
-
     cupy.get_default_memory_pool().free_all_blocks()
     return min(size, cupy.cuda.Device().mem_info[0] // 2)
 
 
 def seconds_of(launch: Callable[[], object]) -> float:
     """Seconds of a launch on the current stream."""
-    from cupy.cuda import Event, get_elapsed_time
-
-    start, stop = Event(), Event()
+    start, stop = cupy.cuda.Event(), cupy.cuda.Event()
     start.record()
     launch()
     stop.record()
     stop.synchronize()
-    return get_elapsed_time(start, stop) / 1e3
+    return cupy.cuda.get_elapsed_time(start, stop) / 1e3
 
 
 class Memory:
     """Data in the current GPU's memory, and kernels that go over it. size: bytes, at most half of the free memory."""
 
     def __init__(self, size: int = 2 << 30) -> None:
-        import cupy
-
-        self._cupy, self._device = cupy, cupy.cuda.Device()
+        self._device = cupy.cuda.Device()
         tiles = affordable(size) // TILE
         self._data = cupy.empty(tiles * (TILE // 4), cupy.uint32)
         self._seconds("number_all", 8, (self._data, np.uint64(self._data.size)))
@@ -103,7 +98,7 @@ class Memory:
 
     def _read(self, way: Way, passes: int) -> float:
         """Seconds of one launch. The xor over all words is checked: a load that was left out is noticed."""
-        data, result = self._data, self._cupy.zeros(1, dtype=self._cupy.uint32)
+        data, result = self._data, cupy.zeros(1, dtype=cupy.uint32)
         arguments = data, np.uint64(data.nbytes // way.unit), np.uint32(passes), result
         seconds = self._seconds(way.kernel, way.blocks_per_sm, arguments)
         if int(result[0]) != data.size:  # 1 ^ 2 ^ ... ^ n is n where 4 divides n, and so is an odd number of them
@@ -115,7 +110,7 @@ class Memory:
 
     @cached_property
     def _module(self) -> Any:
-        return self._cupy.RawModule(code=text(KERNELS), options=options())
+        return cupy.RawModule(code=text(KERNELS), options=options())
 
     def _seconds(self, kernel: str, blocks_per_sm: int, arguments: tuple[Any, ...]) -> float:
         function = self._module.get_function(kernel)

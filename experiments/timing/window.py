@@ -13,6 +13,7 @@ import numpy as np
 from common.compile.nvrtc import options
 from common.devices.cuda_memory import fill
 from common.errors import Crashed
+from common.lazy import cupy
 from experiments.timing.bandwidth import affordable, seconds_of, text
 
 KERNELS = Path(__file__).with_suffix(".cu")
@@ -62,9 +63,7 @@ class Window:
     """Data in the current GPU's memory, and kernels that read it. size: in bytes, at most half of it."""
 
     def __init__(self, size: int = 1 << 30) -> None:
-        import cupy
-
-        self._cupy, device = cupy, cupy.cuda.Device()
+        device = cupy.cuda.Device()
         self.blocks = int(device.attributes["MultiProcessorCount"])
         self._bulk = int(device.compute_capability) >= 90
         self._data = cupy.empty(affordable(size) // 4096 * 1024, cupy.uint32)
@@ -81,8 +80,8 @@ class Window:
         return sorted(samples, key=lambda each: each.rate)[len(samples) // 2]
 
     def _sample(self, load: Load) -> Sample:
-        zeros, cupy, ring = self._cupy.zeros, self._cupy, load.slots * load.tile
-        loaded, clocks = (zeros(self.blocks, dtype=cupy.uint64) for _ in range(2))
+        ring = load.slots * load.tile
+        loaded, clocks = (cupy.zeros(self.blocks, dtype=cupy.uint64) for _ in range(2))
         function = self._module.get_function("window_bulk" if ring else "window_plain")
         if ring:
             function.max_dynamic_shared_size_bytes = ring
@@ -100,4 +99,4 @@ class Window:
 
     @cached_property
     def _module(self) -> Any:
-        return self._cupy.RawModule(code=text(KERNELS), options=options())
+        return cupy.RawModule(code=text(KERNELS), options=options())

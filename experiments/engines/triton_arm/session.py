@@ -11,6 +11,7 @@ from common.devices.kv_cache import CudaKvCache, KvCache
 from common.devices.protocol import Session
 from common.devices.unwritten import NOT_WRITTEN, fill, fill_scratch
 from common.errors import Crashed, LabError
+from common.lazy import cupy
 from common.model.layout import Layout
 from experiments.engines.torch_step import captured
 from experiments.engines.triton_arm.ptx import PtxStep, Target
@@ -86,6 +87,4 @@ class _Guarded:
 
 def _on_gpu(cache: Tensor) -> KvCache:
     """The cache on a GPU, in the order of torch's own work."""
-    import cupy
-
     return CudaKvCache(cupy.asarray(cache.view(torch.int16)), cupy.cuda.Stream.null)
