@@ -5,9 +5,8 @@ Rows are attempted within the budget, kept at once, and read from the store on r
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
-from math import nan
 from typing import Any
 
 from common.config import budget
@@ -26,14 +25,6 @@ from experiments.tables.row import label, label_of, plausible
 ROW = "row"  # kind of the record of one row of an experiment
 NOT_RUN = "not run"  # state of a row that lacks something here: it is asked again, as it may be there now
 TIME = "GPU time; a count here is exact, an estimate is arithmetic with measured costs (experiments/estimate.py)"
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """Microseconds of a token at one position, and of its parent's, measured in turn. NaN: no time."""
-
-    us: float
-    parent_us: float
 
 
 class Experiment(Choice):
@@ -94,16 +85,16 @@ class Experiment(Choice):
         basis, missing = (MEASURED, None) if self.on_gpu else otherwise
         return ResultTable(self.config.task, question, rows, basis, notes, missing, keys)
 
-    def times(
-        self, stacks: Sequence[Stack], positions: Sequence[int], apart: bool = False
-    ) -> list[tuple[Stack, list[StepTime]]]:
-        """Each stack with its times at `positions`, measured; a stack without any time is left out.
+    def latencies(
+        self, stacks: Sequence[Stack], positions: Sequence[int] = ()
+    ) -> list[tuple[Stack, list[Mapping[str, Any]]]]:
+        """Each stack with its measured latencies; a stack without any is left out.
 
-        apart: each position in a record of its own, so that an interruption loses no other; else those of the run.
+        positions: each in a record of its own, so that an interruption loses no other; (): those of the run.
         """
-        runs = [self.measure(stacks, position) for position in positions] if apart else [self.measure(stacks)]
-        times = [_step_times(records, positions) for records in zip(*runs, strict=True)]
-        return [(stack, of_stack) for stack, of_stack in zip(stacks, times, strict=True) if of_stack]
+        runs = [self.measure(stacks, position) for position in positions] or [self.measure(stacks)]
+        found = [[timed for record in records for timed in record["latencies"]] for records in zip(*runs, strict=True)]
+        return [(stack, of_stack) for stack, of_stack in zip(stacks, found, strict=True) if of_stack]
 
     def measure(self, stacks: Sequence[Stack], position: int | None = None) -> list[dict[str, Any]]:
         """The record of each stack, timed beside its parent on the GPU; at `position`, else at the run's.
@@ -231,15 +222,3 @@ class Experiment(Choice):
         """Seconds of rows of this experiment on this device, the newest last."""
         device = to_json(self.config.device)
         return [row["took"] for row in self._rows if row["asked"]["device"] == device]
-
-
-def _step_times(records: Sequence[Mapping[str, Any]], positions: Sequence[int]) -> list[StepTime]:
-    """Times in the records of one stack; none at all if it has none at any position."""
-    latencies = {timed["position"]: timed for record in records for timed in record["latencies"]}
-    times = []
-    for position in positions if latencies else ():
-        timed = latencies.get(position)
-        us = 1e6 * timed["seconds"]["median"] if timed else nan
-        effect = timed["comparison"]["effect"] if timed and timed["comparison"] else 0.0
-        times.append(StepTime(us, us / (1 + effect)))
-    return times

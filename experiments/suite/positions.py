@@ -7,7 +7,7 @@ from typing import Any
 from common.stacks.stack import Stack, title
 from experiments.experiment import Experiment
 from experiments.tables.result_table import ESTIMATED, ResultTable
-from experiments.tables.row import label_of
+from experiments.tables.row import label_of, microseconds
 
 MORE = "time: an estimate has the bytes of the cache, and not what a kernel makes of a long context"
 
@@ -25,13 +25,16 @@ def ask(experiment: Experiment) -> ResultTable:
 
 def _measured(experiment: Experiment, stacks: Sequence[Stack], rows: Sequence[dict[str, Any]]) -> list[str]:
     """Add each stack's columns to the rows; returns the names of the stacks that were timed."""
-    timed = experiment.times(stacks, [row["position"] for row in rows], apart=True)
+    timed = experiment.latencies(stacks, [row["position"] for row in rows])
     names = [label_of(stack, own=False) for stack, _ in timed]
     for name, (stack, of_stack) in zip(names, timed, strict=True):
-        for row, time in zip(rows, of_stack, strict=True):
-            row[f"{title(stack.parent)} us"] = time.parent_us
-            row[f"{name} us"] = time.us
-            row[f"{name} effect %"] = 100 * (time.us / time.parent_us - 1)
+        at = {latency["position"]: latency for latency in of_stack}
+        for row in rows:
+            if latency := at.get(row["position"]):
+                us, effect = microseconds(latency), latency["comparison"]["effect"] if latency["comparison"] else 0.0
+                row[f"{title(stack.parent)} us"] = us / (1 + effect)
+                row[f"{name} us"] = us
+                row[f"{name} effect %"] = 100 * effect
     return names
 
 

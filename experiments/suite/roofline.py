@@ -1,6 +1,5 @@
 """Roofline: bandwidth of the ways to read, bytes of each stage, and the place of every variant below them."""
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +9,7 @@ from common.model.stages import DEFINITIONS, LAYER, STAGES
 from experiments.experiment import Experiment
 from experiments.run.counting import Counting, Uncounted
 from experiments.tables.result_table import COUNTED, ResultTable
-from experiments.tables.row import label_of
+from experiments.tables.row import label_of, microseconds
 from experiments.timing.window import Window
 
 QUESTION = "how fast this GPU's memory is, how much each stage must read, and where every variant is below that"
@@ -83,12 +82,12 @@ def _variants(experiment: Experiment, position: int) -> list[dict[str, Any]]:
             "kind": "variant",
             "what": label_of(stack),
             "MB": size / 1e6,
-            "us": step.us,
-            "GB/s": size / step.us / 1e3,
+            "us": microseconds(timed),
+            "GB/s": size / microseconds(timed) / 1e3,
         }
-        for stack, steps in experiment.times(stacks, [position])
-        for step in steps
-        if not math.isnan(step.us)
+        for stack, latencies in experiment.latencies(stacks)
+        for timed in latencies
+        if timed["position"] == position
     ]
 
 
