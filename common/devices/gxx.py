@@ -5,17 +5,16 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from common import ROOT
 from common.cache.files import intact, making, writing
 from common.errors import LabError
-from common.errors.machine import MachineError, of_system
+from common.errors.machine import MachineError, of_system, system_errors
 
 GROUPS = min(4, os.cpu_count() or 1)  # groups of units, each compiled as one: shared headers take as long as a unit
 
@@ -24,7 +23,11 @@ def built(target: Path, units: Sequence[Path], flags: Sequence[str], linking: Se
     """`target`, compiled and linked of `units` unless it is there and undamaged. Raises what `run` does."""
     with making(target) as waited:
         if not (waited and intact(target)):
-            with temporary() as folder, ThreadPoolExecutor(GROUPS) as pool:
+            with (
+                system_errors("the text for g++"),
+                TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+                ThreadPoolExecutor(GROUPS) as pool,
+            ):
 
                 def compiled(number: int) -> str:
                     whole = Path(folder) / f"{number}.cpp"
@@ -61,16 +64,6 @@ def cpuinfo(*fields: str) -> str | None:
 
 def sha(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-
-
-@contextmanager
-def temporary() -> Iterator[str]:
-    """A folder for the text that g++ reads. Raises MachineError."""
-    try:
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            yield folder
-    except OSError as error:
-        raise of_system(error, "the text for g++ cannot be written") from error
 
 
 def run(arguments: Sequence[str]) -> str:
