@@ -52,8 +52,3 @@ def _parts(layout: Layout) -> Iterator[tuple[Slot, float, float]]:
             yield slot, mean, mean / 2
         else:
             yield slot, 0.0, math.sqrt(3 / slot.shape[1]) * (branch if name in ("o", "down") else 1.0)
-
-
-def recipe(seed: int) -> str:
-    """Parameters of synthetic weights besides the shapes of the model."""
-    return f"synthetic version {VERSION} seed {seed}"

@@ -99,7 +99,7 @@ def _load_stored(
         model = model if positions is None else replace(model, positions=positions)
         layout = Layout(model)
         layout.check_memory()
-        source, folder = synthetic.recipe(seed), None
+        source, folder = f"synthetic version {synthetic.VERSION} seed {seed}", None
         sha = _sha(f"{source} {_shapes(layout)}")
         parts = partial(synthetic.pieces, layout, seed)
     else:

@@ -13,8 +13,9 @@ from omegaconf import DictConfig
 from common.config.cli import run_task
 from common.config.section import Section
 from common.config.texts import quoted
+from common.display.table import aligned
 from common.errors import LabError
-from experiments.show.record import Record, find, listed, newest, show_list, show_record
+from experiments.show.record import Record, find, listed, newest, show_record
 
 LISTED = 20  # records
 
@@ -58,7 +59,7 @@ def show(cfg: DictConfig) -> int:
     if settings.json:
         print("\n".join(json.dumps(listed(row)) for row in rows))
     else:
-        show_list(rows)
+        print(aligned([("id", "time (UTC)", "kind", "status", "what"), *(list(listed(row).values()) for row in rows)]))
     return 0
 
 

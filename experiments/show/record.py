@@ -27,11 +27,6 @@ def listed(row: Record) -> dict[str, str]:
     return {"id": row["id"], "time": _time(row), "kind": kind, "status": status, "what": _what(row)}
 
 
-def show_list(rows: Sequence[Record]) -> None:
-    """Print a line for each record, as `listed` gives it."""
-    print(aligned([("id", "time (UTC)", "kind", "status", "what"), *(list(listed(row).values()) for row in rows)]))
-
-
 def show_record(row: Record, source: str, command: str) -> None:
     """Print a whole record. source: whether today's source is the same; command: to reproduce it."""
     print(f"{_what(row)}  ({row.get('kind')} {row['id']}, {_time(row)} UTC)")

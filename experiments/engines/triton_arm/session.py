@@ -39,7 +39,9 @@ class TritonSession(Session):
         self._cache, self._scratch = make(layout.cache.size, torch.bfloat16), make(layout.scratch_size, torch.float32)
         self._state = make(layout.state_size, torch.int32)
         cache = self._cache.tensor.view(layout.cache.shape)
-        self.cache = KvCache(cache.view(torch.int16).numpy()) if target else _on_gpu(cache)
+        words = cache.view(torch.int16)
+        # On a GPU in the order of torch's own work.
+        self.cache = KvCache(words.numpy()) if target else CudaKvCache(cupy.asarray(words), cupy.cuda.Stream.null)
         self._state.tensor.zero_()
         step = self.kernels = TritonStep(layout, Buffers(parts, cache, self._scratch.tensor, self._state.tensor), tiles)
         self._step: Callable[[], None] = PtxStep(step, target) if target else captured(step, before=1)
@@ -83,8 +85,3 @@ class _Guarded:
 
     def intact(self) -> bool:
         return all(map(torch.equal, (margin.view(torch.uint8) for margin in self._margins), self._before))
-
-
-def _on_gpu(cache: Tensor) -> KvCache:
-    """The cache on a GPU, in the order of torch's own work."""
-    return CudaKvCache(cupy.asarray(cache.view(torch.int16)), cupy.cuda.Stream.null)
