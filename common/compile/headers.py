@@ -25,7 +25,7 @@ _INCLUDE = re.compile(rf'(?:#|%:){_COMMENTS}include(?:_next)?\b{_COMMENTS}(?:<([
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundHeaders:
     """Headers of one text. options: NVRTC's for the folders; own: texts of those made here; sha: of the content of the
     others, () without any, None where the text names one by a macro, so that they cannot be known."""
 
@@ -41,10 +41,10 @@ class Headers:
     folders: tuple[Path, ...] = ()
     cuda: tuple[Path, ...] = ()
 
-    def found(self, text: str) -> Found:
+    def found(self, text: str) -> FoundHeaders:
         """All headers that `text` and its headers name, whatever a condition around them says."""
         if not self.folders:
-            return Found()
+            return FoundHeaders()
         own, sha = dict[str, str](), hashlib.sha256()
         seen, left = set[Path](), [(self.folders[0], *_names(text))]
         known = True
@@ -65,7 +65,7 @@ class Headers:
                         sha.update(f"{path}\0{content}\0".encode())
                         left.append((path.parent, *scanned))
         options = tuple(f"-I{folder}" for folder in (*self.folders, *self.cuda)) if seen or own else ()
-        return Found(options, own, ((sha.hexdigest(),) if seen else ()) if known else None)
+        return FoundHeaders(options, own, ((sha.hexdigest(),) if seen else ()) if known else None)
 
     def _made(self, name: str, of_cuda: bool) -> str | None:
         """The text of a missing header. of_cuda: CUDA's headers name it, which do without C++'s."""

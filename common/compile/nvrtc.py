@@ -17,18 +17,18 @@ ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
 
 @dataclass(frozen=True)
-class More:
-    """Options of a text that is not the lab's own. define: macros, None for one without a value; std: 17 for C++17."""
+class UserOptions:
+    """Options of a user's own text. define: macros, None for one without a value; std: 17 for C++17."""
 
     headers: Headers = field(default_factory=Headers)
     define: Mapping[str, str | None] = field(default_factory=dict)
     std: int = 17
 
 
-def including(folders: Sequence[Path], define: Mapping[str, str | None], std: int) -> More:
+def user_options(folders: Sequence[Path], define: Mapping[str, str | None], std: int) -> UserOptions:
     """Options of a text that includes headers of these folders and CUDA's. Raises LabError without NVRTC."""
     version()
-    return More(Headers(tuple(folders), cuda_folders(Path(libraries()[-1]))), define, std)
+    return UserOptions(Headers(tuple(folders), cuda_folders(Path(libraries()[-1]))), define, std)
 
 
 def options(arch: str | None = None, std: int = 17) -> tuple[str, ...]:
@@ -75,11 +75,11 @@ def compile_cubin(text: str, arch: str, name: str = "decode.cu", cache_dir: Path
     texts end by a segmentation fault.
     Raises CompileError with the log, and LabError where NVRTC cannot be loaded.
     """
-    return _cached(text, arch, name, cache_dir, "cubin", More())
+    return _cached(text, arch, name, cache_dir, "cubin", UserOptions())
 
 
 def compile_ptx(
-    text: str, arch: str, name: str = "decode.cu", cache_dir: Path | None = None, more: More = More()
+    text: str, arch: str, name: str = "decode.cu", cache_dir: Path | None = None, more: UserOptions = UserOptions()
 ) -> str:
     """As compile_cubin, but PTX, as a driver would get it; NVRTC puts its working folder before relative names."""
     return _cached(text, arch, name, cache_dir, "ptx", more).decode()
@@ -111,7 +111,7 @@ def built(request: Request) -> tuple[bytes, ...]:
     raise CompileError(first, "correct the source; debug=true shows the compiler's whole log", log)
 
 
-def _cached(text: str, arch: str, name: str, cache_dir: Path | None, output: str, more: More) -> bytes:
+def _cached(text: str, arch: str, name: str, cache_dir: Path | None, output: str, more: UserOptions) -> bytes:
     """One output of NVRTC, from the cache folder if it is there."""
     found = more.headers.found(text)
     defined = (f"-D{name}" if value is None else f"-D{name}={value}" for name, value in more.define.items())

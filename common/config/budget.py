@@ -23,5 +23,5 @@ class Budget:
         return max(took[-LATEST:], default=self.first)
 
     def holds(self, took: Sequence[float]) -> bool:
-        """True if the next row, by the seconds of rows like it, would end in time."""
+        """True if another row fits the budget; took: seconds of rows like it."""
         return self.estimate(took) <= self.left

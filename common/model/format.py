@@ -64,7 +64,7 @@ class Format:
         return self.scales_at(columns) + whole(self.groups(columns) * each, PACKET)
 
     def check(self, columns: Iterable[int], place: str) -> None:
-        """Raise LabError unless groups divide rows of so many columns. place: what they are of, for the message."""
+        """Raise LabError unless groups divide rows of so many columns. place: names the matrix in the message."""
         for width in columns:
             if self.group and width % self.group:
                 raise LabError(

@@ -56,7 +56,7 @@ class Quantization:
 
     format   of the rows that are made; its groups divide every row, and those of the checkpoint, or are the same
     group    columns that share a scale in the checkpoint; 0: a whole row. block: rows that share it
-    zeros    zero points; None: without any. less: subtracted from them when they were stored
+    zeros    zero points; None: without any. less: number that the file's zero points are too small by
     besides  names in BESIDES that it has
     reading  all that decides what the stored bytes mean, as text
     check    raises LabError for zero points [rows, groups] of a matrix, by its name, that the configuration rules out

@@ -30,7 +30,7 @@ CALIBRATION = names(
     model_name_or_path model_seqlen module_name_preceding_first_block modules_to_fuse mse pad_token_id static_groups
     tokenizer true_sequential use_cuda_fp16 use_exllama"""
 )
-SIZES = names("bits group_size checkpoint_format format version")  # keys that methods of `Found` read
+SIZES = names("bits group_size checkpoint_format format version")  # keys that methods of `QuantizationConfig` read
 ARGUMENTS = names(  # QuantizationArgs of compressed-tensors; for activations, which stay fp32 here, all are unused
     """num_bits type symmetric group_size strategy block_structure dynamic actorder scale_dtype zp_dtype observer
     observer_kwargs"""
@@ -61,15 +61,15 @@ def read_quantization(checkpoint: Checkpoint, config: Mapping[str, Any], model: 
         raise LabError(
             f"{file}: quantization_config: {said}", f"give a checkpoint of {', '.join(METHODS)}, or one in bf16"
         )
-    described = Found(f"{file}, {method}", found, checkpoint, model)
+    described = QuantizationConfig(f"{file}, {method}", found, checkpoint, model)
     return replace(METHODS[method](described), reading=json.dumps(found, sort_keys=True))
 
 
 @dataclass(frozen=True)
-class Found:
-    """A `quantization_config`, with what its meaning depends on besides. place: of it, for messages.
+class QuantizationConfig:
+    """A `quantization_config`, and the checkpoint and model that its meaning depends on. place: its name in messages.
 
-    All methods raise LabError for values that are not read, with their key.
+    All methods raise LabError for a value that is not supported, with its key.
     """
 
     place: str
@@ -77,11 +77,11 @@ class Found:
     checkpoint: Checkpoint
     model: Model
 
-    def below(self, key: str, config: Any) -> "Found":
+    def below(self, key: str, config: Any) -> "QuantizationConfig":
         """A part of it, the value of `key`."""
         if not isinstance(config, Mapping):
             raise LabError(f"{self.place}: {key} is {short(config)}", USE)
-        return Found(f"{self.place}: {key}", config, self.checkpoint, self.model)
+        return QuantizationConfig(f"{self.place}: {key}", config, self.checkpoint, self.model)
 
     def check(self, free: Collection[str], **read: tuple[Any, ...]) -> None:
         """Check that all keys are known, and that the value of each of `read` is one of these: the first by default."""
@@ -129,7 +129,7 @@ class Found:
         return Quantization(form, group, "", numbers, scales, **more)
 
 
-def _fp8(found: Found) -> Quantization:
+def _fp8(found: QuantizationConfig) -> Quantization:
     """e4m3 with a scale for 128 x 128 weights, which is stored as `weight_scale_inv` and multiplied."""
     found.check(
         LOADING | CHOSEN | {"expert_dtype"},
@@ -142,7 +142,7 @@ def _fp8(found: Found) -> Quantization:
     return found.quantization("fp8", BLOCK, REAL, Part("weight_scale_inv", ()), block=BLOCK)
 
 
-def _gptq(found: Found) -> Quantization:
+def _gptq(found: QuantizationConfig) -> Quantization:
     """Integers packed along the columns; zero points are stored less one, but in the second version."""
     found.check(
         LOADING | CALIBRATION | CHOSEN | SIZES,
@@ -181,7 +181,7 @@ def _gptq(found: Found) -> Quantization:
     )
 
 
-def _awq(found: Found) -> Quantization:
+def _awq(found: QuantizationConfig) -> Quantization:
     """4-bit integers packed along the rows."""
     if found.config.get("backend") == "llm-awq":
         raise LabError(f"{found.place}: backend 'llm-awq', and only the layout of version gemm is read", USE)
@@ -199,7 +199,7 @@ def _awq(found: Found) -> Quantization:
     )
 
 
-def _compressed(found: Found) -> Quantization:
+def _compressed(found: QuantizationConfig) -> Quantization:
     """Integers packed along the columns with half of their range added, int8 as it is, or e4m3."""
     sparsity = found.config.get("sparsity_config")
     dense = isinstance(sparsity, Mapping) and sparsity.get("format") == "dense"
@@ -221,7 +221,7 @@ def _compressed(found: Found) -> Quantization:
     return _of_scheme(group.below("weights", group.config.get("weights")), given if layout is None else layout)
 
 
-def _of_scheme(found: Found, layout: Any) -> Quantization:
+def _of_scheme(found: QuantizationConfig, layout: Any) -> Quantization:
     """Layout of the matrices that `found` describes. layout: the name of its format in compressed-tensors."""
     config = found.config
     kind, strategy, symmetric = config.get("type"), config.get("strategy"), config.get("symmetric", True)
@@ -251,7 +251,7 @@ def _of_scheme(found: Found, layout: Any) -> Quantization:
     )
 
 
-METHODS: Mapping[str, Callable[[Found], Quantization]] = {
+METHODS: Mapping[str, Callable[[QuantizationConfig], Quantization]] = {
     "fp8": _fp8,
     "gptq": _gptq,
     "awq": _awq,

@@ -24,7 +24,7 @@ class Slot:
 
     @property
     def stored(self) -> tuple[int, ...]:
-        """Its shape in elements of its buffer: rows with all that they hold."""
+        """Shape in elements of the buffer, scales and padding included."""
         return *self.shape[:-1], self._row
 
     @property

@@ -29,8 +29,8 @@ class PackedWeights:
     """The weights of one model in the kernels' layout.
 
     sha     sha256 of the source's content: of the .safetensors file itself, as sha256sum prints it; of the shards'
-            hashes joined in the order of their names; or of the recipe of synthetic weights. Of that hash and the
-            `quantization_config`, which says what the bytes mean.
+            hashes joined in the order of their names; or of the recipe of synthetic weights. With quantized ones their
+            `quantization_config`, which says what the bytes mean, is hashed, too.
     source  their origin for messages: a path, or "synthetic version 1 seed 0".
     folder  the checkpoint's folder, which may hold a tokenizer; None for synthetic weights.
     pack    maps the packed file, and writes it first if it is missing.

@@ -103,7 +103,7 @@ class RunRecord(KernelRecord):
     key       see `common.record.store.key`; rows with equal keys are repetitions
     status    of the validation, or of the error that ended the run; `reason` in one line, `report` in many
     proof     id of the record with the validation of the same kernel, if this one has none
-    asked     options of the run beyond its key; None in rows of schema 1
+    asked     options of the run beyond its key; None where a row has none
     counts    of one step at position 1, by stage
     latencies, generation   times at each position; of many tokens from position 0 on
     took      seconds of the run; seconds: of its parts, see experiments/run/describe.py

@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from common.compile.nvrtc import ARCHS, compile_ptx, including
+from common.compile.nvrtc import ARCHS, compile_ptx, user_options
 from common.devices.ptx.text import Kernel, Module, demangled
 from common.errors import CompileError, LabError, known
 from experiments.ptx.launch_file import Settings
@@ -28,7 +28,7 @@ def ptx_of(one: Settings) -> str:
     arch, std = known("arch", one.arch or ARCH, ARCHS), known("std", str(one.std or 17), STANDARDS)
     include = (file.parent, *(one.folder / each for each in one.include))
     try:
-        return compile_ptx(text, arch, os.path.relpath(file), one.cache, including(include, one.define, int(std)))
+        return compile_ptx(text, arch, os.path.relpath(file), one.cache, user_options(include, one.define, int(std)))
     except CompileError as error:
         raise CompileError(error.cause, _remedy(error, text), error.report) from None
 

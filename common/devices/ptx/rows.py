@@ -1,4 +1,4 @@
-"""Rows of numbers for the machine, and instructions of PTX as written."""
+"""Decoded (`Row`) and parsed (`Instruction`) instructions of PTX."""
 
 from dataclasses import dataclass, field
 
