@@ -12,6 +12,7 @@ from rounded_cache import rounded_cache
 from sampled import sampled
 
 from common.config.resolve import model_named
+from common.devices.ptx.device import PtxDevice
 from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model
@@ -40,11 +41,17 @@ ON_CPU = ("torch", "Triton", "transformers", "transformers with a static cache")
 
 def workload(model: Model, cache) -> Workload:
     packed, layout = load("synthetic", model, None, cache, SEED)[2], Layout(model)
-    ptx = SimpleNamespace(arch="sm_89", races=False, timeout_s=60.0)
-    config = SimpleNamespace(seed=SEED, device=SimpleNamespace(name="ptx"), ptx=ptx, cache=cache)
+    device = PtxDevice(cache / "kernels", 89, SEED, timeout=60.0)
+    config = SimpleNamespace(seed=SEED, device=SimpleNamespace(name="ptx"), ptx=True)
     expected = ReferenceSteps(model, layout, packed.flat)
     lab = SimpleNamespace(
-        model=model, layout=layout, packed=packed, config=config, expected=expected, reference_device="cpu"
+        device=device,
+        model=model,
+        layout=layout,
+        packed=packed,
+        config=config,
+        expected=expected,
+        reference_device="cpu",
     )
     return Workload(lab, PROMPTS, TOKENS)
 

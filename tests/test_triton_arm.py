@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from common.devices.ptx.device import PtxDevice
 from common.devices.unwritten import NUMBER
 from common.errors import Crashed, LabError
 from common.model.layout import LINE, Layout
@@ -23,7 +24,6 @@ from experiments.suite import rivals
 
 pytest.importorskip("triton", reason="Triton has wheels for Linux only")
 
-from experiments.engines.triton_arm.ptx import Target
 from experiments.engines.triton_arm.session import TritonSession
 from experiments.engines.triton_arm.steps import TILES, Launch, Tiles, TritonStep, kernels
 
@@ -45,7 +45,7 @@ def expected(tiny, cpu_cache) -> ReferenceSteps:
 
 @pytest.fixture
 def session(tiny, cpu_cache) -> TritonSession:
-    return TritonSession(Layout(tiny), packed(tiny, cpu_cache), Target(cpu_cache / "kernels"))
+    return TritonSession(Layout(tiny), packed(tiny, cpu_cache), PtxDevice(cpu_cache / "kernels"))
 
 
 def test_every_stage_passes_on_tiny(tiny, session, expected):
@@ -59,7 +59,7 @@ def test_every_stage_passes_on_tiny(tiny, session, expected):
 def test_their_ptx_passes_with_groups_of_3_and_has_no_race(cpu_cache, seed):
     """With tiles that do not fit. A row beyond the matrix is then a fault at its line."""
     weights, layout = packed(GROUPS_OF_3, cpu_cache), Layout(GROUPS_OF_3)
-    session = TritonSession(layout, weights, Target(cpu_cache / "kernels", races=True, seed=seed), SMALL)
+    session = TritonSession(layout, weights, PtxDevice(cpu_cache / "kernels", races=True, seed=seed), SMALL)
     some = drawn(STARTS, layout, weights, torch.Generator().manual_seed(SEED))
     verdict = validate(session, weights, GROUPS_OF_3, some, SEED)
     assert verdict.passed, str(verdict)
@@ -124,7 +124,7 @@ TRAITS = Model(
 def test_a_bias_and_no_norm_are_judged_too(kernel, change, place, cpu_cache):
     """The first change is none: all stages pass."""
     weights = packed(TRAITS, cpu_cache)
-    changed = TritonSession(Layout(TRAITS), weights, Target(cpu_cache / "kernels"), SMALL)
+    changed = TritonSession(Layout(TRAITS), weights, PtxDevice(cpu_cache / "kernels"), SMALL)
     of(kernel, 0, constant(**change))(changed.kernels.launches)
     some = drawn([Start(TRAITS.positions - 1)], Layout(TRAITS), weights, torch.Generator().manual_seed(SEED))
     verdict = validate(changed, weights, TRAITS, some, SEED)
@@ -160,7 +160,7 @@ def test_weights_below_bf16_are_refused(tiny, tmp_path):
     with pytest.raises(
         LabError, match=r"the Triton kernels read bf16, not model tiny int8; leave format= and kv_format= out"
     ):
-        TritonSession(layout, torch.zeros(layout.weights_size, dtype=torch.bfloat16), Target(tmp_path))
+        TritonSession(layout, torch.zeros(layout.weights_size, dtype=torch.bfloat16), PtxDevice(tmp_path))
 
 
 def test_triton_that_is_absent_is_one_line(monkeypatch):
@@ -172,11 +172,11 @@ def test_triton_that_is_absent_is_one_line(monkeypatch):
 
 @pytest.fixture
 def work(tiny, expected, cpu_cache) -> Workload:
-    ptx = SimpleNamespace(arch="sm_89", races=False, timeout_s=60.0)
-    config = SimpleNamespace(seed=SEED, device=SimpleNamespace(name="ptx"), ptx=ptx, cache=cpu_cache)
+    device = PtxDevice(cpu_cache / "kernels", 89, SEED, timeout=60.0)
+    config = SimpleNamespace(seed=SEED, device=SimpleNamespace(name="ptx"), ptx=True)
     weights = SimpleNamespace(flat=expected.weights)
     lab = SimpleNamespace(model=tiny, layout=Layout(tiny), packed=weights, config=config, expected=expected)
-    lab.reference_device = "cpu"
+    lab.reference_device, lab.device = "cpu", device
     return Workload(lab, (PROMPT,), 2)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from common.compile.target import number
 from common.errors import LabError
 from experiments.engines.race import Arrived, Generate, Ran, Workload, judged, timed, timed_session
 from experiments.engines.torch_step import SHOWN, TorchSession, TorchStep
@@ -94,16 +93,13 @@ def transformers_generate(work: Workload, static: bool = False) -> Ran:
 
 def triton_kernels(work: Workload) -> Ran:
     """The kernels of `triton_arm`: as a CUDA graph; without a GPU their PTX is executed."""
-    from experiments.engines.triton_arm.ptx import Target
     from experiments.engines.triton_arm.session import TritonSession
 
     if work.device == "cuda" and not torch.cuda.is_available():
         raise LabError("Triton needs torch for CUDA to reach the GPU", "make .venv with TORCH=cuda")
-    lab, target = work.lab, None
-    if options := lab.config.ptx:
-        folder, arch = lab.config.cache / "kernels", number(options.arch)
-        target = Target(folder, arch, options.races, lab.config.seed, options.timeout_s, not lab.model.large)
-    with closing(TritonSession(lab.layout, lab.packed.flat, target)) as session:
+    lab = work.lab
+    device: Any = lab.device if lab.config.ptx else None
+    with closing(TritonSession(lab.layout, lab.packed.flat, device)) as session:
         validated = judged(session, lab)
         return replace(timed_session(session, work), peak_bytes=session.layout.bytes, validated=validated)
 

@@ -3,12 +3,12 @@
 import importlib
 import struct
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from common.devices.ptx.device import PtxDevice
 from common.devices.ptx.library import library
 from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram
 from common.devices.ptx.report import DEADLOCKED, FINISHED, RACED, TIMED_OUT, with_lines
@@ -19,22 +19,6 @@ TYPES = {torch.int16: "*i16", torch.int32: "*i32", torch.float32: "*fp32"}
 ALIGNED = 16  # bytes, of each pointer; Triton takes it for known, as it does for tensors of a GPU
 NEWEST = 90  # from sm_100 on Triton makes mul.f32x2, which the machine does not know
 MEMORY = bytes(16)  # two pointers behind the arguments, for memory that these kernels do not need
-
-
-@dataclass(frozen=True)
-class Target:
-    """A GPU to compile for, 80 for sm_80, and how its PTX is executed; newer ones than NEWEST are taken for that.
-
-    folder: of the compiled machine. races: report unordered conflicting accesses. seed: of the orders in the first
-    launch; each later launch uses the next one. timeout: of a launch, in seconds. strict: as in Options.
-    """
-
-    folder: Path
-    arch: int = NEWEST
-    races: bool = False
-    seed: int = 0
-    timeout: float = 120.0
-    strict: bool = True
 
 
 @dataclass(frozen=True)
@@ -49,13 +33,13 @@ class _Compiled:
 class PtxStep:
     """The launches of a step, whose kernels are compiled and whose tensors are in the memory of this process.
 
-    Any access outside of these tensors ends a launch. Raises LabError without g++, CompileError for an unknown
-    instruction.
+    Any access outside of these tensors ends a launch. device: its arch is the target, that of NEWEST at most; its
+    seed, races and timeout hold here, too. Raises LabError without g++, CompileError for an unknown instruction.
     """
 
-    def __init__(self, step: TritonStep, target: Target) -> None:
-        self._step, self._target, self._seed = step, target, target.seed
-        self._machine = Machine(library(target.folder))
+    def __init__(self, step: TritonStep, device: PtxDevice) -> None:
+        self._step, self._device, self._seed = step, device, device.seed
+        self._machine = Machine(library(device.cache))
         self._compiled: dict[tuple[Any, ...], _Compiled] = {}
         of = step.buffers
         written = {"cache": of.cache, "scratch": of.scratch, "state": of.state}
@@ -76,10 +60,10 @@ class PtxStep:
         key = launch.kernel.__name__, *launch.constants.items()
         if key not in self._compiled:
             self._compiled[key] = self._compile(launch)
-        compiled, target = self._compiled[key], self._target
+        compiled, device = self._compiled[key], self._device
         parameters = struct.pack(f"<{len(launch.given)}Q", *(one.data_ptr() for one in launch.given)) + MEMORY
         memory = list({address: self._memory[address] for address in map(_address, launch.given)}.values())
-        options = Options(self._seed, target.strict, target.races, target.timeout)
+        options = Options(self._seed, not self._step.layout.model.large, device.races, device.timeout)
         self._seed += 1
         grid, block = (launch.programs, 1, 1), (compiled.threads, 1, 1)
         ended = compiled.kernel.launch(grid, block, parameters, memory, compiled.shared, options)
@@ -98,7 +82,7 @@ class PtxStep:
             raise LabError("a tensor does not begin on 16 bytes", "give the slots of the layout")
         aligned = {(at,): [["tt.divisibility", ALIGNED]] for at in range(len(names))}
         source = compiler.ASTSource(kernel, signature | dict.fromkeys(constants, "constexpr"), constants, aligned)
-        made = compiler.compile(source, target=backend.GPUTarget("cuda", min(self._target.arch, NEWEST), 32))
+        made = compiler.compile(source, target=backend.GPUTarget("cuda", min(self._device.arch, NEWEST), 32))
         program = PtxProgram(self._machine, made.asm["ptx"], f"{kernel.__name__}.ptx")
         return _Compiled(program.kernel(kernel.__name__), made.metadata.shared, 32 * made.metadata.num_warps)
 

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from common.devices.kv_cache import CudaKvCache, KvCache
 from common.devices.protocol import Session
+from common.devices.ptx.device import PtxDevice
 from common.devices.unwritten import NOT_WRITTEN, fill, fill_scratch
 from common.errors import Crashed, LabError
 from common.lazy import cupy
 from common.model.layout import Layout
 from experiments.engines.torch_step import captured
-from experiments.engines.triton_arm.ptx import PtxStep, Target
+from experiments.engines.triton_arm.ptx import PtxStep
 from experiments.engines.triton_arm.steps import TILES, Buffers, Tiles, TritonStep
 
 MARGIN = 4096  # bytes on each side of a buffer that is written; their content must stay
@@ -23,28 +24,28 @@ MARGIN = 4096  # bytes on each side of a buffer that is written; their content m
 class TritonSession(Session):
     """The Triton kernels, `kernels`, and their buffers; see common.devices.protocol.Session.
 
-    weights: flat bf16, [layout.weights_size], on the CPU. target: the GPU that the kernels are compiled for, whose PTX
-    is executed; None: this machine's, where a CUDA graph replays a step. Raises LabError as TritonStep and PtxStep.
+    weights: flat bf16, [layout.weights_size], on the CPU. device: executes the PTX of the kernels; None: a GPU, where a
+    CUDA graph replays a step. Raises LabError as TritonStep and PtxStep.
     """
 
-    def __init__(self, layout: Layout, weights: Tensor, target: Target | None, tiles: Tiles = TILES) -> None:
-        self.layout, device = layout, "cpu" if target else "cuda"
+    def __init__(self, layout: Layout, weights: Tensor, device: PtxDevice | None, tiles: Tiles = TILES) -> None:
+        self.layout, place = layout, "cpu" if device else "cuda"
         self.blocks = 1  # no meaning: each kernel has a grid of its own
-        there = weights.to(device)
+        there = weights.to(place)
         slots = {tensor: layout.weight(*tensor) for tensor in layout.tensors()}
         parts = {tensor: slot.of(there) for tensor, slot in slots.items()}
-        if target:  # memory of its own, so that an access beside it is found
+        if device:  # memory of its own, so that an access beside it is found
             parts = {tensor: part.clone() for tensor, part in parts.items()}
-        make = partial(_Guarded, device=device)
+        make = partial(_Guarded, device=place)
         self._cache, self._scratch = make(layout.cache.size, torch.bfloat16), make(layout.scratch_size, torch.float32)
         self._state = make(layout.state_size, torch.int32)
         cache = self._cache.tensor.view(layout.cache.shape)
         words = cache.view(torch.int16)
         # On a GPU in the order of torch's own work.
-        self.cache = KvCache(words.numpy()) if target else CudaKvCache(cupy.asarray(words), cupy.cuda.Stream.null)
+        self.cache = KvCache(words.numpy()) if device else CudaKvCache(cupy.asarray(words), cupy.cuda.Stream.null)
         self._state.tensor.zero_()
         step = self.kernels = TritonStep(layout, Buffers(parts, cache, self._scratch.tensor, self._state.tensor), tiles)
-        self._step: Callable[[], None] = PtxStep(step, target) if target else captured(step, before=1)
+        self._step: Callable[[], None] = PtxStep(step, device) if device else captured(step, before=1)
 
     def resume(self, state: Tensor, unwritten: float = NOT_WRITTEN) -> None:
         fresh = torch.empty(self.layout.scratch_size)
