@@ -16,7 +16,7 @@ def check_entries(
 ) -> None:
     """Assert that every entry in a KV cache, or at `positions`, is a legal rounding for `ids` from 0 on."""
     layout = Layout(model)
-    steps, form = ReferenceSteps(model, layout, weights), layout.cache.format
+    steps, form = ReferenceSteps(layout, weights), layout.cache.format
     for position in positions or range(len(ids)):
         stored = cache[:, :, :, position].clone()
         reference, allowed = steps.step(ids[position], Past.of(cache[:, :, :, :position]), stored)

@@ -14,6 +14,7 @@ from common.cache import folder
 from common.compile import nvrtc, sass
 from common.devices.ptx import library
 from common.model import weights
+from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.weights import load
 from common.record.store import key
@@ -57,7 +58,7 @@ def test_each_input_of_a_reference_step(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(tolerances, "tolerances", lambda *taps: None)
 
     def steps(model: Model = MODEL, sha: str = "sha", token: int = 3, past: Any = past, stored: Any = None) -> int:
-        known = ReferenceSteps(model, layout, packed.flat, folder=tmp_path / "taps", weights_sha=sha)
+        known = ReferenceSteps(Layout(model), packed.flat, folder=tmp_path / "taps", weights_sha=sha)
         known.step(token, Past.of(past), torch.zeros(shape).bfloat16() if stored is None else stored)
         return len(files(tmp_path / "taps"))
 

@@ -64,7 +64,7 @@ def opened(moved, tiny, cpu_cache, seed):
     program = device.compile(build([], model))
     sessions = [device.session(program, weights, 3) for _ in range(2)]
     moved.clear()
-    yield *sessions, ReferenceSteps(model, layout, weights), layout
+    yield *sessions, ReferenceSteps(layout, weights), layout
     for session in sessions:
         session.close()
 

@@ -149,8 +149,8 @@ def test_twenty_times_the_error_of_fp32_is_found(seed):
     session.run()
     clean, stored = session.scratch(), session.cache.entries(0, 1)
     step = start.ids[0], 0, stored, stored[:, :, :, 0]
-    want = Reference(MODEL, layout, weights).step(*step)[tap]
-    runs = [Reference(MODEL, layout, weights, torch.float32, pieces).step(*step)[tap] for pieces in (1, 2, 3, 4)]
+    want = Reference(layout, weights).step(*step)[tap]
+    runs = [Reference(layout, weights, torch.float32, pieces).step(*step)[tap] for pieces in (1, 2, 3, 4)]
     error = max(2.0**-24 * float(want.abs().max()), *(float((run - want).abs().max()) for run in runs))
     at = layout.tap(*tap).offset  # its first element
     away = 20 * error if clean[at] >= want[0] else -20 * error
@@ -199,7 +199,7 @@ def test_weights_with_near_ties_are_not_refused(seed):
 def test_tolerances_by_hand(seed):
     layout = Layout(MODEL)
     weights = random_weights(MODEL, seed)
-    truth = Reference(MODEL, layout, weights).step(1, 0, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
+    truth = Reference(layout, weights).step(1, 0, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
     off = {tap: value.clone() for tap, value in truth.values.items()}
     off["o_proj", 1][3] -= 0.5
     runs = [truth, dataclasses.replace(truth, values=off), truth]
@@ -238,7 +238,7 @@ def test_reference_steps_are_kept_for_the_same_start_and_no_other(seed, monkeypa
         return step(self, *start)
 
     monkeypatch.setattr(Reference, "step", counted)
-    reference, random = ReferenceSteps(MODEL, layout, weights), torch.Generator().manual_seed(seed)
+    reference, random = ReferenceSteps(layout, weights), torch.Generator().manual_seed(seed)
     cache = torch.randn(layout.cache.shape, generator=random).bfloat16()
     stored = torch.randn(cache[:, :, :, 0].shape, generator=random).bfloat16()
     past = Past.of(cache[:, :, :, :5])
@@ -266,9 +266,9 @@ def test_reference_steps_on_disk_are_read_back_as_they_were(seed, tmp_path, monk
     cache = torch.randn(layout.cache.shape, generator=random).bfloat16()
     stored = torch.randn(cache[:, :, :, 0].shape, generator=random).bfloat16()
     start = (1, Past.of(cache[:, :, :, :5]), stored)
-    taps, allowed = ReferenceSteps(MODEL, layout, weights, "cpu", tmp_path, "a").step(*start)
+    taps, allowed = ReferenceSteps(layout, weights, "cpu", tmp_path, "a").step(*start)
     monkeypatch.setattr(Reference, "step", lambda *_: pytest.fail("computed"))
-    found, same = ReferenceSteps(MODEL, layout, weights, "cpu", tmp_path, "a").step(*start)
+    found, same = ReferenceSteps(layout, weights, "cpu", tmp_path, "a").step(*start)
     assert list(found.values) == list(taps.values), "in the order of computation"
     assert all(torch.equal(found[tap], taps[tap]) and found[tap].dtype == taps[tap].dtype for tap in taps.values)
     assert (same, found.token) == (allowed, taps.token)

@@ -188,11 +188,11 @@ def test_packed_weights_are_the_bf16_ones_rounded_row_by_row(form, head, tmp_pat
 
 
 def test_the_reference_decodes_as_transformers_does_with_the_same_weights(tmp_path: Path, seed):
-    model, layout, packed = load("synthetic", MODEL.in_formats("int4:32:zeros", "int8"), None, tmp_path, seed)
-    theirs, ids = causal_lm(model, layout, packed.flat, torch.float64), list(range(20))
+    _, layout, packed = load("synthetic", MODEL.in_formats("int4:32:zeros", "int8"), None, tmp_path, seed)
+    theirs, ids = causal_lm(layout, packed.flat, torch.float64), list(range(20))
     assert theirs.lm_head.weight.data_ptr() != theirs.model.embed_tokens.weight.data_ptr()
     want = theirs(torch.tensor([ids])).logits[0]
-    reference, cache = Reference(model, layout, packed.flat), torch.full(layout.cache.shape, torch.nan).double()
+    reference, cache = Reference(layout, packed.flat), torch.full(layout.cache.shape, torch.nan).double()
     for position, token in enumerate(ids):
         taps = reference.step(token, position, cache)  # a cache of float64, as theirs, rounds no entry
         cache[:, :, :, position] = taps.stored

@@ -195,7 +195,7 @@ def test_it_is_read_as_published_libraries_do_or_refused_in_one_line(number: int
     save(tmp_path / "model", {name: each.contiguous() for name, each in case.stored.items()}, **case.config)
     refusal = None
     try:
-        model, layout, packed = load(str(tmp_path / "model"), None, None, tmp_path)
+        _, layout, packed = load(str(tmp_path / "model"), None, None, tmp_path)
     except LabError as error:
         refusal = error
     if refusal:
@@ -210,7 +210,7 @@ def test_it_is_read_as_published_libraries_do_or_refused_in_one_line(number: int
         assert torch.equal(slot.of(packed.flat).double(), meant[name]), (case.why, name)
     ids = [number % 90, 3, 9, 41, 7]
     theirs, cache = published.logits(case.config, meant, ids), torch.full(layout.cache.shape, torch.nan).double()
-    reference = Reference(model, layout, packed.flat)
+    reference = Reference(layout, packed.flat)
     for position, token in enumerate(ids):
         taps = reference.step(token, position, cache)  # a cache of float64, as theirs, rounds no entry
         cache[:, :, :, position] = taps.stored

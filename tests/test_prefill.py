@@ -22,7 +22,7 @@ def entries(cpu_cache, seed):
         weights, layout = load("synthetic", model, None, cpu_cache, seed)[2].flat, Layout(model)
         *heads, _, row = layout.cache.stored
         none = torch.empty(*heads, 0, row, dtype=torch.bfloat16)
-        return weights, torch_decoder.prefill(model, layout, weights, ids, none if history is None else history)
+        return weights, torch_decoder.prefill(layout, weights, ids, none if history is None else history)
 
     return entries_
 

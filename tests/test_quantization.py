@@ -39,7 +39,7 @@ def test_its_ids_are_those_of_transformers(layout, family, tmp_path: Path, cpu_c
 
     meant = checkpoint(tmp_path / "model", layout, seed, family)
     model, places, weights = load(str(tmp_path / "model"), None, None, tmp_path)
-    theirs = causal_lm(model, places, weights.flat, torch.float64)
+    theirs = causal_lm(places, weights.flat, torch.float64)
     theirs.load_state_dict(meant)  # what this test made, whatever was read
     ids, cache = [7, 3, 9], rounded_cache()()
     for position in range(26):

@@ -40,7 +40,7 @@ def start_at(position: int, weights: torch.Tensor, seed: int) -> Scenario:
 
 def check(session: FakeSession, weights: torch.Tensor, seed: int, compared: set[int], position: int = 5):
     return validate_queued(
-        session, start_at(position, weights, seed), compared, ReferenceSteps(MODEL, session.layout, weights)
+        session, start_at(position, weights, seed), compared, ReferenceSteps(session.layout, weights)
     )
 
 
@@ -80,14 +80,14 @@ def test_steps_of_several_tokens(fault, seed):
     starts = list(drawn([Start(5, given=3)] * 4, Layout(MODEL), weights, random))  # with one, two choices may be equal
     for name in ("", fault):
         session = FakeSession(MODEL, weights, name, tokens=3)
-        reference = ReferenceSteps(MODEL, session.layout, weights)
+        reference = ReferenceSteps(session.layout, weights)
         found = [validate_queued(session, start, {0, 1}, reference)[1] for start in starts]
         assert any(found) == bool(name), found
 
 
 def test_drafts_behind_queued_steps_are_those_of_all_ids(seed):
     weights, layout = random_weights(MODEL, seed), Layout(MODEL, tokens=3)
-    reference = ReferenceSteps(MODEL, layout, weights)
+    reference = ReferenceSteps(layout, weights)
     for at in range(200):  # until the last choice has occurred before, so that there are drafts
         start = next(drawn([Start(9, 2)], layout, weights, torch.Generator().manual_seed(seed + at)))
         seen, found = validate_queued(FakeSession(MODEL, weights, tokens=3), start, {0}, reference)

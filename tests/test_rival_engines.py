@@ -43,7 +43,7 @@ def workload(model: Model, cache) -> Workload:
     packed, layout = load("synthetic", model, None, cache, SEED)[2], Layout(model)
     device = PtxDevice(cache / "kernels", 89, SEED, timeout=60.0)
     config = SimpleNamespace(seed=SEED, device=SimpleNamespace(name="ptx"), ptx=True)
-    expected = ReferenceSteps(model, layout, packed.flat)
+    expected = ReferenceSteps(layout, packed.flat)
     lab = SimpleNamespace(
         device=device,
         model=model,

@@ -68,7 +68,7 @@ def test_synthetic_decodes_like_a_model(cache: Path, seed: int, name: str) -> No
     tied = "untied" not in name
     tiny = Model("t", 256, 512, 6, 8, 4, 32, 2048, 64, 1e6, 1e-6, tied, **traits, rope=rope)
     _, layout, packed = load("synthetic", tiny, None, cache, seed)
-    module = causal_lm(tiny, layout, packed.flat, torch.float32)
+    module = causal_lm(layout, packed.flat, torch.float32)
     ids = torch.randint(2048, (4, 48), generator=torch.Generator().manual_seed(seed))
     with torch.no_grad():
         out = module(ids, output_hidden_states=True)

@@ -40,7 +40,7 @@ def packed(model: Model, cpu_cache) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def expected(tiny, cpu_cache) -> ReferenceSteps:
-    return ReferenceSteps(tiny, Layout(tiny), packed(tiny, cpu_cache))
+    return ReferenceSteps(Layout(tiny), packed(tiny, cpu_cache))
 
 
 @pytest.fixture

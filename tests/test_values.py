@@ -23,7 +23,7 @@ BY_NAME = {trial.name: trial for trial in TRIALS}
 def steps(trial: Trial, cache, seed):
     """(taps, history, weights, layout) of the first step of each start."""
     layout, weights, _ = expected(trial.model, trial.weights, cache, seed)
-    reference = Reference(trial.model, layout, weights)
+    reference = Reference(layout, weights)
     for start in drawn(trial.starts, layout, weights, torch.Generator().manual_seed(seed)):
         entries = start.history
         if entries is None:
@@ -150,7 +150,7 @@ def test_the_next_word_is_chosen_wherever_it_lies(cpu_cache, seed):
     trial = BY_NAME["large heads"]
     layout, weights, _ = expected(trial.model, trial.weights, cpu_cache, seed)
     nothing = torch.zeros(layout.cache.shape, dtype=torch.bfloat16)
-    chosen = [Reference(trial.model, layout, weights).step(word, 0, nothing).token for word in range(trial.model.vocab)]
+    chosen = [Reference(layout, weights).step(word, 0, nothing).token for word in range(trial.model.vocab)]
     assert chosen == [*range(1, trial.model.vocab), 0]
     assert trial.starts[0].steps == trial.blocks * trial.threads // 32
 
@@ -202,13 +202,13 @@ def test_every_tolerance_is_smaller_than_the_effect_of_a_wrong_formula(
     layout, weights, reference = expected(trial.model, trial.weights, cpu_cache, seed)
     start = next(iter(drawn(trial.starts[:1], layout, weights, torch.Generator().manual_seed(seed))))
     at = (start.ids[start.position], start.position, start.history)
-    stored = Reference(trial.model, layout, weights).step(*at).stored
+    stored = Reference(layout, weights).step(*at).stored
     right, allowed = reference.step(start.ids[start.position], start.past("cpu"), stored)
     model = replace(trial.model, **{field: value for field, value in changes.items() if not callable(value)})
     for name, function in changes.items():
         if callable(function):
             monkeypatch.setattr(formulas, name, function)
-    wrong = Reference(model, layout, weights).step(*at, stored)
+    wrong = Reference(Layout(model), weights).step(*at, stored)
     assert seen(right, wrong, allowed), what
 
 

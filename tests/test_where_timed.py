@@ -109,7 +109,7 @@ def timed(gpu, tiny, cpu_cache, seed):
     """
     device, launches = gpu
     weights = load("synthetic", tiny, None, cpu_cache, seed)[2].flat
-    expected = ReferenceSteps(tiny, Layout(tiny), weights)
+    expected = ReferenceSteps(Layout(tiny), weights)
 
     def timed_(wrong: Callable[[int, int, Begun], bool], names: str = "") -> None:
         from experiments.timing.paired import time_pair

@@ -55,7 +55,7 @@ def validate(
     shown: stages whose results the session leaves in its scratch, None for all; the cache is compared in any case.
     Raises Refused if the weights make a tolerance too wide to detect an error.
     """
-    reference = reference or ReferenceSteps(model, session.layout, weights)
+    reference = reference or ReferenceSteps(session.layout, weights)
     checker = _KernelChecker(session, reference, on_step, parent, shown)
     for scenario in scenarios:
         mismatch = next(checker.mismatches(scenario.on(session)), None)

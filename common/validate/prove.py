@@ -127,4 +127,4 @@ def expected(model: Model, kind: str, cache: Path, seed: int) -> tuple[Layout, T
     weights = weights_of(kind, packed.flat, layout, seed)
     # By content: the code behind these values may have changed since the folder was filled.
     sha = hashlib.sha256(weights.view(torch.uint8).numpy().data).hexdigest()
-    return layout, weights, ReferenceSteps(model, layout, weights, "cpu", cache / "references", sha)
+    return layout, weights, ReferenceSteps(layout, weights, "cpu", cache / "references", sha)

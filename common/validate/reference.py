@@ -145,15 +145,9 @@ class Reference:
     """
 
     def __init__(
-        self,
-        model: Model,
-        layout: Layout,
-        weights: Tensor,
-        dtype: torch.dtype = torch.float64,
-        pieces: int = 1,
-        device: str = "cpu",
+        self, layout: Layout, weights: Tensor, dtype: torch.dtype = torch.float64, pieces: int = 1, device: str = "cpu"
     ) -> None:
-        self.model, self.layout, self.dtype, self.pieces = model, layout, dtype, pieces
+        self.model, self.layout, self.dtype, self.pieces = layout.model, layout, dtype, pieces
         self.weights, self.device = weights.to(device), device
 
     @one_thread()

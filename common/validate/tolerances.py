@@ -20,7 +20,6 @@ from common.cache.files import cached
 from common.cache.sources import sources_sha
 from common.errors import Refused
 from common.model.layout import Layout
-from common.model.shapes import Model
 from common.stopwatch import part
 from common.validate.reference import Past, Reference, Taps, digest_of
 from common.validate.verdict import Tap
@@ -83,23 +82,17 @@ class ReferenceSteps:
     """
 
     def __init__(
-        self,
-        model: Model,
-        layout: Layout,
-        weights: Tensor,
-        device: str = "cpu",
-        folder: Path | None = None,
-        weights_sha: str = "",
+        self, layout: Layout, weights: Tensor, device: str = "cpu", folder: Path | None = None, weights_sha: str = ""
     ) -> None:
         self.weights, self.device, self._folder = weights, device, folder
-        self._about = f"{model} {weights_sha} {device} {torch.__version__} {sources_sha(*SOURCES)}".encode()
+        self._about = f"{layout.model} {weights_sha} {device} {torch.__version__} {sources_sha(*SOURCES)}".encode()
         if device == "cuda":
             torch.set_float32_matmul_precision("highest")  # some images allow TF32, which is not fp32
         with part("reference"):
             there = weights.to(device)
             self._references = [
-                Reference(model, layout, there, device=device),
-                *(Reference(model, layout, there, torch.float32, 1 + i, device) for i in range(RUNS)),
+                Reference(layout, there, device=device),
+                *(Reference(layout, there, torch.float32, 1 + i, device) for i in range(RUNS)),
             ]
         self._recent: OrderedDict[bytes, tuple[Taps, dict[Tap, float]]] = OrderedDict()
 

@@ -40,7 +40,7 @@ def torch_step(work: Workload, capture: bool = False, compiled: bool = False) ->
     lab = work.lab
 
     def step(positions: int, dtype: torch.dtype) -> TorchStep:
-        made = TorchStep(lab.model, lab.layout, work.weights, positions, dtype, compiled)
+        made = TorchStep(lab.layout, work.weights, positions, dtype, compiled)
         if capture:
             made.capture()
         return made

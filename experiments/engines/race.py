@@ -71,13 +71,13 @@ class Workload:
         return self.lab.packed.flat.to(self.lab.reference_device)
 
     def transformers_model(self) -> Any:
-        return causal_lm(self.lab.model, self.lab.layout, self.lab.packed.flat, self.dtype, self.device)
+        return causal_lm(self.lab.layout, self.lab.packed.flat, self.dtype, self.device)
 
     def entries(self, prompt: Sequence[int]) -> Tensor:
         """Entries of all ids of a prompt but the last, as torch computes them for the lab's kernels."""
         m = self.lab.model
         none = torch.empty(m.layers, 2, m.kv_heads, 0, m.head_dim, dtype=torch.bfloat16)
-        return prefill(m, self.lab.layout, self.weights, prompt[:-1], none)
+        return prefill(self.lab.layout, self.weights, prompt[:-1], none)
 
 
 Arrived = Callable[[int], None]  # called once, with the number of tokens that have come first

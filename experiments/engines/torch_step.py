@@ -12,7 +12,6 @@ from common.devices.kv_cache import KvCache
 from common.devices.protocol import Session
 from common.devices.unwritten import NOT_WRITTEN, fill_scratch
 from common.model.layout import Layout
-from common.model.shapes import Model
 from experiments.run.torch_decoder import TorchDecoder
 
 SHOWN = ("lm_head",)  # stages whose results a session leaves in scratch
@@ -25,15 +24,9 @@ class TorchStep(TorchDecoder):
     """
 
     def __init__(
-        self,
-        model: Model,
-        layout: Layout,
-        weights: Tensor,
-        positions: int,
-        dtype: torch.dtype,
-        compiled: bool = False,
+        self, layout: Layout, weights: Tensor, positions: int, dtype: torch.dtype, compiled: bool = False
     ) -> None:
-        super().__init__(model, layout, weights, positions, dtype)
+        super().__init__(layout, weights, positions, dtype)
         self.token = torch.zeros(1, dtype=torch.long, device=weights.device)
         self.position = torch.zeros_like(self.token)
         self.logits = torch.empty(0)  # the last step's: [1, vocab], in a graph always the same memory

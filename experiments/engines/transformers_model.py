@@ -14,11 +14,12 @@ from common.model.slot import PLAIN
 from common.model.weights import hf_slots
 
 
-def causal_lm(model: Model, layout: Layout, weights: torch.Tensor, dtype: torch.dtype, device: str = "cpu") -> Any:
-    """A transformers model of the family of `model` in `dtype` on `device`, with `weights` (flat, packed by `layout`).
+def causal_lm(layout: Layout, weights: torch.Tensor, dtype: torch.dtype, device: str = "cpu") -> Any:
+    """A transformers model of its family in `dtype` on `device`, with `weights` (flat, packed by `layout`).
 
     Raises LabError where transformers is not installed, and for traits that no family has.
     """
+    model = layout.model
     try:
         import transformers
     except ImportError as error:

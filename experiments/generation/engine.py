@@ -175,7 +175,7 @@ class Engine:
         if last > kept:
             cache = self.session.cache
             ids, history = prompt[kept:last], cache.entries(0, kept)
-            cache.store(kept, prefill(self.model, self._layout, self._prompt_weights, ids, history))
+            cache.store(kept, prefill(self._layout, self._prompt_weights, ids, history))
         state = self._layout.initial_state(prompt, last, forced=len(prompt))
         self._requests += 1
         write_settings(state, self._layout, sampling, self._requests)

@@ -114,7 +114,7 @@ class Setup:
         from common.validate.tolerances import ReferenceSteps
 
         folder, packed = self.config.cache / "references" if self.model.large else None, self.packed
-        return ReferenceSteps(self.model, self.layout, packed.flat, self.reference_device, folder, packed.sha)
+        return ReferenceSteps(self.layout, packed.flat, self.reference_device, folder, packed.sha)
 
     @property
     def reference_device(self) -> str:

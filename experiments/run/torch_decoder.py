@@ -13,7 +13,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
 
 from common.model.layout import Layout
-from common.model.shapes import Model
 from common.validate.reference import rope_table, rotate
 
 CHUNK = 512  # tokens of a prompt at a time within a layer: bounds the memory of scores and of the MLP
@@ -33,13 +32,13 @@ class TorchDecoder:
     weights: flat, [layout.weights_size]; the cache has their dtype and device. dtype: of activations.
     """
 
-    def __init__(self, model: Model, layout: Layout, weights: Tensor, positions: int, dtype: torch.dtype) -> None:
-        self.model, self.layout, self.weights, self.dtype = model, layout, weights, dtype
+    def __init__(self, layout: Layout, weights: Tensor, positions: int, dtype: torch.dtype) -> None:
+        self.model, self.layout, self.weights, self.dtype = layout.model, layout, weights, dtype
         self.entries = layout.cache.format
         *outer, _, row = layout.cache.stored
         self.cache = torch.zeros(*outer, positions, row, dtype=weights.dtype, device=weights.device)
         self.everywhere = torch.arange(positions, device=weights.device)
-        self.rope = rope_table(model, torch.arange(positions)[:, None], dtype).to(weights.device)
+        self.rope = rope_table(layout.model, torch.arange(positions)[:, None], dtype).to(weights.device)
 
     def weight(self, name: str, layer: int | None = None) -> Tensor:
         return self.layout.weight(name, layer).of(self.weights)
@@ -95,7 +94,7 @@ class TorchDecoder:
 
 
 @torch.inference_mode()
-def prefill(model: Model, layout: Layout, weights: Tensor, ids: Sequence[int], history: Tensor) -> Tensor:
+def prefill(layout: Layout, weights: Tensor, ids: Sequence[int], history: Tensor) -> Tensor:
     """Entries of `ids`, which follow the positions of `history`, as the kernels would store them.
 
     Weights and entries are bf16, activations fp32, as in the kernels: bf16 activations would give entries that are no
@@ -106,7 +105,7 @@ def prefill(model: Model, layout: Layout, weights: Tensor, ids: Sequence[int], h
     first, end = history.shape[-2], history.shape[-2] + len(ids)
     if weights.is_cuda:
         torch.set_float32_matmul_precision("highest")  # some images allow TF32: its products are no fp32
-    decoder = TorchDecoder(model, layout, weights, end, torch.float32)
+    decoder = TorchDecoder(layout, weights, end, torch.float32)
     decoder.cache[..., :first, :] = history
     decoder.read(ids, first)
     return decoder.cache[..., first:, :].cpu()

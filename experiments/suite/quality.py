@@ -89,15 +89,15 @@ def compare(truth: Tensor, got: Tensor, ids: Sequence[int]) -> dict[str, float]:
 def theirs(experiment: Experiment, ids: Sequence[int], dtype: torch.dtype) -> Tensor:
     """transformers' logits of the whole text: float32, [len(ids), vocab]."""
     experiment.show.begin(f"transformers in {dtype}")
-    return _logits(causal_lm(experiment.model, experiment.layout, experiment.packed.flat, dtype), ids)
+    return _logits(causal_lm(experiment.layout, experiment.packed.flat, dtype), ids)
 
 
 def rounded(experiment: Experiment, ids: Sequence[int], form: str, head: str, kv: str) -> Tensor:
     """The same in float32, in other formats of the layers' matrices, of the LM head, and of keys and values."""
     experiment.show.begin(f"transformers with weights in {form}, keys and values in {kv}")
-    model, layout, packed = experiment.load((form, head, kv))
+    _, layout, packed = experiment.load((form, head, kv))
     kept = read_kv_format(kv)
-    theirs = causal_lm(model, layout, packed.flat, torch.float32)
+    theirs = causal_lm(layout, packed.flat, torch.float32)
     return _logits(theirs, ids, rounding(theirs.config, kept) if kept.scaled else None)
 
 

@@ -96,7 +96,7 @@ def reference(work: Workload) -> list[list[int]]:
     from common.validate.reference import Reference
 
     lab = work.lab
-    steps = Reference(lab.model, lab.layout, lab.packed.flat, device=lab.reference_device)
+    steps = Reference(lab.layout, lab.packed.flat, device=lab.reference_device)
     return [steps.greedy(prompt, work.tokens, work.entries(prompt)) for prompt in work.prompts]
 
 

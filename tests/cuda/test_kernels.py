@@ -67,7 +67,7 @@ def test_small_models(tiny, odd, cpu_cache, composed, shape, quick, grid, seed):
 @cache
 def steps(model: Model, folder: Path) -> ReferenceSteps:
     """For all stacks at full size: they share the reference's steps, which take longer than the kernels."""
-    return ReferenceSteps(model, Layout(model), weights_of(model, 0, folder))
+    return ReferenceSteps(Layout(model), weights_of(model, 0, folder))
 
 
 @pytest.mark.parametrize("composed", sampled(EVERY, 1), ids=str)
