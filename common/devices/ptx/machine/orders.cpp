@@ -110,10 +110,10 @@ void Races::acquire(Warp &w, int lane, uintptr_t at, Flags f) {
   if (found == places_.end()) return;
   const uint32_t t = id(w, lane);
   const Place &place = found->second;
-  const bool own = place.block == w.block->index, now = f.order() == ptx::acquire || f.order() == acq_rel;
+  const bool now = f.order() == ptx::acquire || f.order() == acq_rel;
   const auto near = place.near.find(w.block->index);
   if (near != place.near.end()) join(now ? by_[t].seen : by_[t].pending[cta], near->second);
-  if (own || f.scope() != cta) join(now ? by_[t].seen : by_[t].pending[own ? cta : gpu], place.far);
+  if (f.scope() != cta) join(now ? by_[t].seen : by_[t].pending[gpu], place.far);
 }
 
 void Races::release(Warp &w, int lane, uintptr_t at, Flags f, bool joins) {
@@ -124,9 +124,8 @@ void Races::release(Warp &w, int lane, uintptr_t at, Flags f, bool joins) {
   const Known &far = now && f.scope() != cta ? all : f.scope() != cta ? by_[t].released[gpu] : Known{};
   Place &place = places_[at];
   if (!joins) place.near.clear(), place.far = {};
-  place.block = w.block->index;
   const auto hands = [&](const Known &close, const Known &all_over) {
-    if (close.generic && close.generic != all_over.generic) join(place.near[place.block], close);
+    if (close.generic) join(place.near[w.block->index], close);
     join(place.far, all_over);
   };
   hands(near, far);

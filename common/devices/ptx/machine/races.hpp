@@ -60,7 +60,6 @@ private:
   struct Place {                    // strong writes: vectors for an acquire there
     Known far;                      // for all blocks
     std::map<uint32_t, Known> near; // by block, only for its own threads
-    uint32_t block;                 // of the last writer
     uint32_t releaser = UINT32_MAX; // the last thread that released, and what it did, which its later stores do, too
     Known its_far, its_near;
   };
