@@ -17,6 +17,8 @@ ROWS = (
     ("neg.f16x2 d, a", (0x3C00BC00,), 0xBC003C00),
     ("abs.bf16 %rs6, %rs3", (0xBF80,), 0x3F80),
     ("ex2.approx.f16 %rs6, %rs3", (0x4200,), 0x4800),  # 2^3
+    ("ex2.approx.ftz.bf16 %rs6, %rs3", (0xC300,), 0),  # 2^-128 is subnormal
+    ("ex2.approx.ftz.bf16x2 d, a", (0xC2FCC2FD,), 0x00800000),  # 2^-126 and 2^-126.5
     ("setp.lt.f16 %p6, %rs3, %rs4", (0xBC00, 0x0001), 1),
     ("setp.geu.bf16 %p6, %rs3, %rs4", (0x7FC0, 0), 1),
     ("set.gt.f16x2.f16x2 d, a, b", (0x3C00BC00, 0), 0x3C000000),

@@ -9,7 +9,7 @@ from test_opcodes import machine, run  # noqa: F401
 
 from common.devices.ptx.program import Buffer, Options, PtxProgram
 from common.devices.ptx.report import FAULTED, FINISHED, RACED, TRAPPED
-from common.errors import CompileError
+from common.errors import CompileError, Refused
 
 pytestmark = pytest.mark.cpu
 FIRST_LANE = "setp.ne.u32 %p1, %r1, 0; @%p1 bra over; {} over:"
@@ -76,6 +76,11 @@ VALUES = {
     "a parameter below its use": (LATER.format("%rd5", 3, "ld.param.u64 %rd5, [k_param_0];"), 32, 1, (), {0: 3}),
     "an address below its use": (LATER.format("%rd5", 4, "add.u64 %rd4, %rd1, 4; cvta.to.global.u64 %rd5, %rd4;"), 32,
                                  1, (), {1: 4}),
+    "a parameter by its address": ("""mov.b64 %rd2, k_param_0; ld.param.u64 %rd3, [%rd2]; cvta.param.u64 %rd4, %rd2;
+                                   ld.u64 %rd5, [%rd4]; ld.param.v2.u32 {%r2, %r3}, [k_param_0+0];
+                                   mov.b64 %rd6, {%r2, %r3}; xor.b64 %rd3, %rd3, %rd5; xor.b64 %rd6, %rd6, %rd1;
+                                   st.global.u64 [%rd5+8], %rd3; st.global.u64 [%rd5+16], %rd6;""", 32, 1, (9,) * 6,
+                                   {2: 0, 3: 0, 4: 0, 5: 0}),
     "registers of one name": ("mov.u32 %r2, 3; add.u32 %r2, %r2, 1; { .reg .b32 %r<3>; mov.u32 %r2, 5; } "
                               "{ .reg .b64 %r<3>; mov.u64 %r2, 6; st.global.u64 [%rd1+8], %r2; } "
                               "st.global.u32 [%rd1], %r2;", 32, 1, (), {0: 4, 2: 6}),
@@ -215,6 +220,7 @@ def test_eight_words_are_loaded_and_stored(machine):  # noqa: F811
         ("", "call.uni twice, (param0);", "twice, which was not inlined: calls of functions are not executed"),
         ("", "red.global.add.noftz.v2.f16 [%rd1], {%r1, %r2};", "does not know red.global.add.noftz.v2.f16"),
         ("", "atom.global.max.f32 %r1, [%rd1], %r2;", "does not know atom.global.max.f32"),
+        ("", "{ .shared .b32 s; } { .shared .b32 s; }", "a second variable s"),
     ],
 )
 def test_what_is_not_executed_is_refused_by_name(machine, behind, body, said):  # noqa: F811
@@ -222,6 +228,29 @@ def test_what_is_not_executed_is_refused_by_name(machine, behind, body, said):  
         launched(machine, ("", behind), body, np.zeros(4, np.uint32))
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("sizes", ["64", "32, 2", "16, 2"])
+def test_a_block_has_the_required_sizes(machine, sizes):  # noqa: F811
+    with pytest.raises(Refused, match="the kernel requires"):
+        launched(machine, ("", f".reqntid {sizes}"), "", np.zeros(4, np.uint32))
+    assert launched(machine, ("", ".reqntid 32"), "", np.zeros(4, np.uint32)).status == FINISHED
+
+
+RELEASED = """mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; setp.eq.u32 %p1, %r2, 1; @%p1 bra far; setp.ne.u32 %p1, %r1, 0;
+@%p1 bra near; own: ld.relaxed.gpu.global.u32 %r3, [%rd1+4]; setp.eq.u32 %p2, %r3, 0; @%p2 bra own;
+red.relaxed.gpu.global.add.u32 [%rd1+4], 1; ret;
+near: ld.relaxed.gpu.global.u32 %r3, [%rd1+4]; setp.ne.u32 %p2, %r3, 2; @%p2 bra near; fence.acq_rel.{scope};
+ld.global.u32 %r4, [%rd1]; ret;
+far: setp.ne.u32 %p1, %r1, 0; @%p1 ret; st.global.u32 [%rd1], 9; st.release.gpu.global.u32 [%rd1+4], 1;"""
+
+
+@pytest.mark.parametrize(("scope", "status"), [("cta", RACED), ("gpu", FINISHED)])
+def test_a_fence_of_a_block_takes_nothing_of_another(machine, scope, status, seed):  # noqa: F811
+    """Block 1 releases, thread 0 of block 0 adds to the same word without an order, thread 1 looks at that word."""
+    options = {"seed": seed, "races": True}
+    ended = launched(machine, ("", ""), RELEASED.format(scope=scope), np.zeros(4, np.uint32), 2, 2, **options)
+    assert ended.status == status
 
 
 def test_a_cluster_of_one_block_is_a_block(machine):  # noqa: F811

@@ -5,11 +5,11 @@ from typing import TypedDict
 
 from common.devices.ptx.arithmetic import signless
 from common.devices.ptx.decode import Decoder
-from common.devices.ptx.places import LOCAL_WINDOW, SHARED_WINDOW
+from common.devices.ptx.places import ADDRESS, LOCAL_WINDOW, SHARED_WINDOW
 from common.devices.ptx.rows import ABSENT, Instruction, Place, listed, unknown
 from common.devices.ptx.text import WIDTHS, wrong
 
-SPACES = {"global": 1, "shared": 2, "shared::cta": 2, "shared::cluster": 2, "local": 3, "const": 1}
+SPACES = {"global": 1, "shared": 2, "shared::cta": 2, "shared::cluster": 2, "local": 3, "const": 1, "param": 1}
 ORDERS = {"weak": 0, "relaxed": 1, "volatile": 6, "acquire": 2, "release": 3, "acq_rel": 4, "nc": 5}
 SCOPES = {"cta": 0, "cluster": 0, "gpu": 1, "sys": 2}
 WIDE = 1 << 8
@@ -71,7 +71,7 @@ def _check(one: Instruction, names: list[str], *allowed: str) -> str:
 def ld(d: Decoder, one: Instruction) -> None:
     to, where, *_ = one.operands
     names, width = listed(to), WIDTHS[one.type]
-    if "param" in one.words:
+    if "param" in one.words and (found := ADDRESS.match(where)) and found[1] in (*d.passed, *d.kernel.parameters):
         return _ld_param(d, one, names, where)
     vector = _check(one, names, "weak", "relaxed", "volatile", "acquire", "nc")
     at, size = memory(d, one, where), d.place(names[0]).bytes
@@ -86,7 +86,7 @@ def _ld_param(d: Decoder, one: Instruction, names: list[str], where: str) -> Non
     if (found := PASSED.match(where)) and found[1] in d.passed:
         return d.emit(f"mov.b{8 * width}", d.register(names[0], width), d.number(0, width))
     for at, name in enumerate(names):
-        place = d.parameter(where, width) if len(names) == 1 else d.parameter(f"{where[:-1]}+{at * width}]", width)
+        place = d.parameter(where, width, at * width)
         free, target = d.renamed(name), d.place(name)
         if free and target.bytes == width:
             d.name(name, place)

@@ -14,7 +14,7 @@ FIRST_PLACE = 512
 MODULE_SPACES = ("global", "const")
 SHARED_START, LOCAL_START = 1024, 4096  # as in machine.hpp
 SHARED_WINDOW, LOCAL_WINDOW = 0x00A10000D5030000, 0x00A20000E1050000
-NUMBER, PARAMETER = 0, 1  # kinds of filled places, in the order of Fill
+NUMBER, PARAMETER, PARAMETERS = 0, 1, 11  # kinds of filled places, in the order of Fill
 SPECIAL = {  # kinds and values
     **{
         f"%{name}.{axis}": (2 + at, k)
@@ -75,6 +75,8 @@ class Places:
 
     def _lay(self, variable: Variable) -> int:
         """The address of a variable of shared or local memory, within its window."""
+        if variable.name in self._variables:
+            raise wrong(self.kernel.name, f"a second variable {variable.name}", "give it a name of its own")
         start = SHARED_START if variable.space == "shared" else LOCAL_START
         size = self.out.shared_bytes if variable.space == "shared" else self.out.local_bytes
         at = -(-(start + size) // variable.align) * variable.align
@@ -103,6 +105,8 @@ class Places:
         if name in SPECIAL:
             special, value = SPECIAL[name]
             return self.filled(special, 4, value)
+        if name in self.kernel.parameters:  # its address
+            return self.filled(PARAMETERS, 8, self.kernel.parameters[name][0])
         if name.startswith(OF_CLUSTERS):
             raise wrong(self.line, f"{name}: {CLUSTERS}", REMEDY)
         raise wrong(self.line, f"{name} is no register")
@@ -146,13 +150,13 @@ class Places:
     def number(self, value: int, width: int = 4) -> int:
         return self.filled(NUMBER, width, value & ((1 << 8 * width) - 1)).at
 
-    def parameter(self, text: str, width: int) -> Place:
-        """The place of a kernel parameter, such as `[name+4]`."""
+    def parameter(self, text: str, width: int, more: int) -> Place:
+        """The place of a kernel parameter, such as `[name+4]`; more: offset added to it."""
         found = ADDRESS.match(text)
         if not found or found[1] not in self.kernel.parameters:
             raise wrong(self.line, f"{text} is no parameter of the kernel")
         offset, size = self.kernel.parameters[found[1]]
-        at = int(found[2] or "0", 0)
+        at = int(found[2] or "0", 0) + more
         if not 0 <= at <= size - width:
             raise wrong(self.line, f"{text}: the parameter has {size} bytes")
         return self.filled(PARAMETER, width, offset + at)

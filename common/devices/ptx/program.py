@@ -15,7 +15,7 @@ from common.devices.ptx.decode import Decoder
 from common.devices.ptx.executable import Executable, file_of
 from common.devices.ptx.lines import Line, Lines
 from common.devices.ptx.opcodes import decode_instruction
-from common.devices.ptx.places import SPECIAL
+from common.devices.ptx.places import PARAMETERS, SPECIAL
 from common.devices.ptx.text import Kernel, parse
 from common.devices.ptx.variables import memory_of, reached
 from common.errors import LabError, Refused
@@ -149,12 +149,12 @@ class PtxKernel:
         decoded: Executable,
         lines: Lines,
         target: str,
-        most_threads: int | None,
+        kernel: Kernel,
         own: Sequence[Buffer],
     ) -> None:
         self._machine, self.decoded, self._lines, self._target, self._own = machine, decoded, lines, target, own
-        self._most_threads = most_threads or 1024
-        self._has_workspace = bool((decoded.filled["kind"] == SPECIAL["%envreg1"][0]).any())
+        self._most_threads, self._block = kernel.threads or 1024, kernel.block
+        self._kinds = {*decoded.filled["kind"].tolist()}
         if decoded.local_bytes > MOST_LOCAL << 10:
             raise LabError(
                 f"the kernel has {decoded.local_bytes} B of local memory", f"a thread may have {MOST_LOCAL} KB"
@@ -174,20 +174,25 @@ class PtxKernel:
         dynamic_shared: int = 0,
         options: Options = Options(),
     ) -> Ended:
-        """Run a grid to its end. Raises Refused for too many threads or too much shared memory in a block."""
+        """Run a grid to its end. Raises Refused for a block that the kernel or its target does not allow."""
         threads, shared = int(np.prod(block)), self.decoded.shared_bytes + dynamic_shared
         if threads > self._most_threads:
             raise Refused(
                 f"a block of {threads} threads, and the kernel allows {self._most_threads}", "launch fewer threads"
             )
+        if self._block not in (None, block):
+            raise Refused(f"a block of {block} threads, and the kernel requires {self._block}", "launch such blocks")
         if shared > most_shared(self._target):
             raise Refused(
                 f"{shared} B of shared memory a block, and {self._target} allows {most_shared(self._target)} B",
                 "lower the shared memory, or compile for a target that has more",
             )
         known, workspace = [*buffers, *self._own], np.zeros(WORKSPACE_WORDS, np.uint64)
-        if self._has_workspace:
+        if SPECIAL["%envreg1"][0] in self._kinds:
             known.append(Buffer("workspace of the grid", workspace.ctypes.data, workspace.nbytes))
+        if PARAMETERS in self._kinds:
+            passed = np.frombuffer(parameters, np.uint8)
+            known.append(Buffer("parameters", passed.ctypes.data, passed.nbytes, False))
         rows = (BufferRow * len(known))(
             *(BufferRow(each.name.encode(), each.start, each.bytes, each.writable) for each in known)
         )
@@ -264,7 +269,7 @@ class PtxProgram:
             for name, words in used.items()
         ]
         placed = found.at({name: words.ctypes.data for name, words in used.items()})
-        return PtxKernel(self._machine, placed, self.module.lines, self.module.target, kernel.threads, own)
+        return PtxKernel(self._machine, placed, self.module.lines, self.module.target, kernel, own)
 
 
 def most_shared(target: str) -> int:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from math import prod
 
 from common.devices.ptx.lines import Lines, Where
 from common.errors import CompileError
@@ -52,13 +53,14 @@ class Variable:
 
 @dataclass(frozen=True)
 class Kernel:
-    """parameters: {name: (offset, bytes)} in the block of parameters; threads: limit of a block; cluster: its number
-    of blocks; statements: gives those of its body, which takes a while."""
+    """parameters: {name: (offset, bytes)} in the block of parameters; threads: limit of a block; block: the only one
+    allowed; cluster: its number of blocks; statements: gives those of its body, which takes a while."""
 
     name: str
     parameters: dict[str, tuple[int, int]]
     parameter_bytes: int
     threads: int | None
+    block: tuple[int, ...] | None
     cluster: int
     statements: Callable[[], Iterator[Statement]]
 
@@ -158,15 +160,16 @@ def _kernel(head: str, body: str, lines: Lines, at: int) -> Kernel:
         offset = -(-offset // align) * align
         parameters[one[3]] = (offset, width)
         offset += width
-    most = _product("maxntid|reqntid", found[3])
-    cluster = _product("reqnctapercluster", found[3]) or 1
-    return Kernel(found[1], parameters, offset, most, cluster, partial(_statements, body, lines, at))
+    most, cluster = _sizes("maxntid", found[3]), _sizes("reqnctapercluster", found[3]) or (1,)
+    block = _sizes("reqntid", found[3])
+    body_of = partial(_statements, body, lines, at)
+    return Kernel(found[1], parameters, offset, most and prod(most), block, prod(cluster), body_of)
 
 
-def _product(directive: str, head: str) -> int | None:
-    """The product of up to three sizes of a directive such as `.maxntid 32, 4`; None without it."""
-    sizes = re.search(rf"\.(?:{directive})\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", head)
-    return int(sizes[1]) * int(sizes[2] or 1) * int(sizes[3] or 1) if sizes else None
+def _sizes(directive: str, head: str) -> tuple[int, ...] | None:
+    """Three sizes of a directive such as `.maxntid 32, 4`; None without it."""
+    sizes = re.search(rf"\.{directive}\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", head)
+    return tuple(int(each or 1) for each in sizes.groups()) if sizes else None
 
 
 def _statements(body: str, lines: Lines, start: int) -> Iterator[Statement]:

@@ -36,7 +36,8 @@ uint64_t special(const Warp &w, const Filled &one, const Launch &l, int lane) {
                               w.index,
                               masks[one.value % 5],
                               l.dynamic_shared,
-                              uint32_t(l.workspace >> one.value % 64)};
+                              uint32_t(l.workspace >> one.value % 64),
+                              reinterpret_cast<uint64_t>(l.parameters) + one.value};
   return by_kind[one.kind - tid];
 }
 

@@ -80,7 +80,8 @@ enum Fill : uint32_t {
   warpid,
   lanemask,
   dynamic_shared,
-  workspace
+  workspace,
+  parameters
 };
 
 enum class Moves { nothing, word, copy, bulk, jump_if, jump_unless };
