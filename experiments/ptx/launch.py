@@ -39,7 +39,7 @@ def launched(machine: Machine, one: Settings, out: Path | None) -> Result:
     kernel = program.kernel(parsed.name)
     _check_memory(kernel, blocks, threads, one.shared)
     buffers = [Buffer(each.name, each.bits.ctypes.data, each.bits.nbytes) for each in passed.arrays]
-    options = Options(one.seed, True, one.races, one.timeout_s, counts=True)
+    options = Options(one.seed, True, one.races, one.timeout_s, counts=True, patience=0)
     ended = _aside(partial(kernel.launch, grid, block, parameters, buffers, one.shared, options))
     assert ended.executed is not None
     opcodes = kernel.opcodes()

@@ -36,7 +36,7 @@ PTX = """.version 8.0
 .target sm_90
 .address_size 64
 .visible .entry k(.param .u64 p) {
-.reg .u32 %r<3>; .reg .u64 %rd<3>;
+.reg .pred %p<3>; .reg .u32 %r<3>; .reg .u64 %rd<3>;
 ld.param.u64 %rd1, [p];
 INSTRUCTION
 ret; }
@@ -97,6 +97,8 @@ def test_a_struct_and_an_array_that_nothing_has_written(command):
         ("st.global.u32 [%rd1+16], 1;", r"fault\noutside the buffers: .* after the end of the a buffer: k.ptx:7"),
         ("mov.u32 %r1, %tid.x; st.global.u32 [%rd1], %r1;", r"race\nnothing orders this write of a byte 0, which k"),
         ("bar.sync 1, 64;", r"deadlock: no thread can go on\n1 warp .* waits at a barrier of the block k.ptx:7"),
+        ("again: ld.volatile.global.u32 %r1, [%rd1]; setp.eq.u32 %p1, %r1, 0; @%p1 bra again;",
+         r"deadlock: no thread can go on\n1 warp .* polls k.ptx:7"),
         ("again: bra again;", r"not finished in time\n.* k.ptx:7"),
         ("trap;", r"trap\nk.ptx:7,"),
     ],
@@ -106,6 +108,14 @@ def test_what_stops_a_kernel_is_said_with_its_line(command, tmp_path, instructio
     code, out, _ = command("k.ptx", POINTER, "block=64" if "tid" in instruction else "block=32", "timeout_s=0.2")
     assert code == 1
     assert re.search(said, out)
+
+
+@pytest.mark.cpu
+def test_a_wait_that_gives_up_ends(command, tmp_path):
+    loop = "again: ld.volatile.global.u32 %r1, [%rd1]; add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 9999; @%p1 bra again;"
+    (tmp_path / "k.ptx").write_text(PTX.replace("INSTRUCTION", f"mov.u32 %r2, %tid.x; {loop}"))
+    code, out, _ = command("k.ptx", POINTER, "block=64")
+    assert (code, out.splitlines()[0].rpartition(": ")[2]) == (0, "finished")
 
 
 @pytest.mark.cpu

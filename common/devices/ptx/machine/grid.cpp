@@ -3,8 +3,8 @@
 // The next warp is drawn by seed among all that can run, those of one block seldom. A warp runs until all its groups
 // wait, its turn ends at a jump, or another one overtakes it after an atomic or a strong store. A group that polls an
 // unchanged word a second time sleeps until something is written to a line that it has polled. When no warp can run and
-// no copy is in flight, all sleepers poll once more; after `patience` such rounds without a write the launch is
-// deadlocked.
+// no copy is in flight, all sleepers poll once more; after `patience` such rounds without a write, or with a patience
+// of 0 when all registers are as after an earlier one, the launch is deadlocked.
 #include "lanes.hpp"
 #include "races.hpp"
 
@@ -52,6 +52,17 @@ void fill(Warp &w, const Filled &one, const Launch &l) {
   : one.bytes == 4 ? set(w.reg<uint32_t>(one.at))
   : one.bytes == 2 ? set(w.reg<uint16_t>(one.at))
                    : set(w.reg<uint8_t>(one.at));
+}
+
+// Hash of all registers and of the places of the groups, in any order.
+uint64_t state(const Grid &grid) {
+  uint64_t all = 0;
+  for (const auto &block : grid.blocks)
+    for (const Warp &w : block->warps) {
+      all = 31 * all + std::hash<std::string_view>{}({reinterpret_cast<const char *>(w.file), w.program->file_bytes});
+      for (const Group &g : w.groups) all += reinterpret_cast<uint64_t>(g.ip) * (2 * g.mask + uint64_t(1));
+    }
+  return all;
 }
 
 } // namespace
@@ -211,6 +222,7 @@ void Grid::all_turns() {
   const auto latest = Clock::now() + std::chrono::duration<double>(launch.timeout);
   const uint32_t slow = below(uint32_t(2 * blocks.size())); // block whose turns are rare; for half of the seeds none
   uint64_t seen = 0, next_check = 0;
+  uint64_t before = 0;        // state() of an earlier round
   uint64_t last = UINT64_MAX; // last turn after a race, whose wrong values may keep the launch from ending
   int idle = 0;
   while (alive && status == finished) {
@@ -221,7 +233,10 @@ void Grid::all_turns() {
       }
       idle = progress == seen ? idle + 1 : 0;
       seen = progress;
-      if (!sleepers || idle > int(launch.patience)) return end(deadlocked, who_waits());
+      const uint64_t now = launch.patience ? 0 : state(*this);
+      const bool over = launch.patience ? idle > int(launch.patience) : idle && now == before;
+      if (!sleepers || over) return end(deadlocked, who_waits());
+      if ((idle & (idle - 1)) == 0) before = now; // of round 0, 1, 2, 4, ...: finds a cycle of any length
       for (auto &block : blocks)
         for (Warp &w : block->warps) wake(w);
       continue;

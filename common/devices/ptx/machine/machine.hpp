@@ -112,7 +112,7 @@ struct Launch {
   uint32_t buffer_count, dynamic_shared;
   uint64_t seed;
   double timeout;
-  uint32_t patience;      // rounds of polls by all sleepers without a write, after which they are deadlocked
+  uint32_t patience;      // rounds of polls by all sleepers without a write that are a deadlock; 0: see grid.cpp
   uint32_t strict, races; // strict: by-seed preemption, poisoned targets of copies
   uint64_t empty;         // value whose store makes a word empty, ordered with every access; 2^32 for none
   uint64_t workspace;     // address for grid.sync(), see program.py
