@@ -13,13 +13,13 @@ from pathlib import Path
 from common.errors import LabError
 
 # Empty: for host code, or known to NVRTC without them.
-EMPTY = frozenset({"assert.h", "math.h", "stdio.h", "stdlib.h", "string.h", "time.h", "cassert", "chrono", "cstdio",
-                   "cstdlib", "cstring", "ctime", "exception", "fstream", "functional", "iomanip", "iostream", "map",
-                   "memory", "mutex", "random", "sstream", "stdexcept", "string", "thread", "unordered_map",
-                   "vector"})  # fmt: skip
+EMPTY = frozenset({"assert.h", "ctype.h", "math.h", "stdio.h", "stdlib.h", "string.h", "sys/time.h", "time.h",
+                   "unistd.h", "cassert", "cctype", "chrono", "cstdio", "cstdlib", "cstring", "ctime", "exception",
+                   "fstream", "functional", "iomanip", "iostream", "map", "memory", "mutex", "new", "queue", "random",
+                   "set", "sstream", "stdexcept", "string", "thread", "unordered_map", "vector"})  # fmt: skip
 LIBRARY = "cuda/std"  # CUDA's own library, whose headers stand for those of the same names
 RENAMED = {"float.h": "cfloat", "limits.h": "climits", "stddef.h": "cstddef", "stdint.h": "cstdint"}
-FORWARD = "#include <{0}/{1}>\nnamespace std {{ using namespace cuda::std; }}\n"
+FORWARD = "#include <{0}/{1}>\nnamespace cuda::std {{}}\nnamespace std {{ using namespace cuda::std; }}\n"
 _COMMENTS = r"(?:\s|/\*.*?\*/)*"
 _INCLUDE = re.compile(rf'(?:#|%:){_COMMENTS}include(?:_next)?\b{_COMMENTS}(?:<([^>\n]+)>|"([^"\n]+)")?', re.DOTALL)
 

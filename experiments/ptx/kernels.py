@@ -35,7 +35,7 @@ def ptx_of(one: Settings) -> str:
 
 def _remedy(error: CompileError, text: str) -> str:
     if "cannot open source file" in error.cause:
-        wheels = "nvidia-cuda-runtime and nvidia-cuda-cccl"
+        wheels = "nvidia-cuda-runtime and nvidia-cuda-cccl, those of mma.h with nvidia-cuda-crt"
         return f"give its folder: include: [FOLDER]; CUDA's own come with the wheels {wheels}"
     if HOST_CODE.search(text) and "__CUDACC_RTC__" not in text:
         return (

@@ -5,7 +5,7 @@ from typing import TypedDict
 
 from common.devices.ptx.arithmetic import signless
 from common.devices.ptx.decode import Decoder
-from common.devices.ptx.places import ADDRESS, LOCAL_WINDOW, SHARED_WINDOW
+from common.devices.ptx.places import ADDRESS, LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
 from common.devices.ptx.rows import ABSENT, Instruction, Place, listed, unknown
 from common.devices.ptx.text import WIDTHS, wrong
 
@@ -31,6 +31,16 @@ def cvta(d: Decoder, one: Instruction) -> None:
         return d.emit("mov.b64", d.register(to, 8), place)
     start = d.number(SHARED_WINDOW if SPACES[space] == 2 else LOCAL_WINDOW, 8)
     return d.emit("window", d.register(to, 8), place, start, imm=-1 if "to" in one.words else 1)
+
+
+def isspacep(d: Decoder, one: Instruction) -> None:
+    """Compare with the windows of shared and local memory; all else is global."""
+    target, source = d.predicate(one.operands[0]), d.value(one.operands[1], "u64")
+    starts = {"shared": [SHARED_WINDOW], "local": [LOCAL_WINDOW], "global": [SHARED_WINDOW, LOCAL_WINDOW]}[one.type]
+    for at, start in enumerate(starts):
+        distance, how = d.new(8).at, "ge" if one.type == "global" else "lt"
+        d.emit("sub.b64", distance, source, d.number(start, 8))
+        d.emit(f"setp.{how}.u64", target, distance, d.number(WINDOW_BYTES, 8), imm=at, more=[ABSENT, target])
 
 
 class Memory(TypedDict):

@@ -121,6 +121,8 @@ def lop3(d: Decoder, one: Instruction) -> None:
 
 def cvt(d: Decoder, one: Instruction) -> None:
     *words, to_kind, kind = one.words
+    if to_kind == "tf32":
+        return d.emit(one.name, d.register(one.operands[0], 4), d.value(one.operands[1], kind))
     imm = sum(ROUNDING.get(each, 0) for each in words)
     imm |= 16 * ("sat" in words) | 32 * ("ftz" in words) | 64 * ("relu" in words)
     if set(words) - {*ROUNDING, "sat", "ftz", "relu"}:

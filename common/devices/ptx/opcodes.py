@@ -1,6 +1,6 @@
 """Instructions of PTX as operations of the machine: the rule of each opcode, and instructions of a whole warp."""
 
-from common.devices.ptx.accesses import atom, cp, cvta, fence, ld, mbarrier, prefetch, st
+from common.devices.ptx.accesses import atom, cp, cvta, fence, isspacep, ld, mbarrier, prefetch, st
 from common.devices.ptx.arithmetic import Rule, approximate, cvt, lop3, mov, plain, selp, setp
 from common.devices.ptx.decode import Decoder
 from common.devices.ptx.matrices import ldmatrix, mma, stmatrix, wmma
@@ -69,7 +69,7 @@ def _bra(d: Decoder, one: Instruction) -> None:
     d.jump("bra", label)
 
 
-SLOW_PATHS = {"__internal_trig_reduction_slowpathd": "sin, cos or tan of a double"}
+SLOW_PATHS = {"__internal_trig_reduction_slowpathd": "sin, cos or tan of a double", "__internal_accurate_pow": "pow"}
 
 
 def _call(d: Decoder, one: Instruction) -> None:
@@ -100,7 +100,7 @@ _binary, _unary, _ternary = plain("", "", ""), plain("", ""), plain("", "", "", 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "copysign"), _binary),
     **dict.fromkeys(("neg", "abs", "not", "cnot", "rcp", "sqrt", "brev"), _unary),
-    **dict.fromkeys(("fma", "mad"), _ternary),
+    **dict.fromkeys(("fma", "mad", "sad", "dp4a"), _ternary),
     **dict.fromkeys(("shl", "shr"), plain("", "", "u32")),
     **dict.fromkeys(("popc", "clz", "bfind"), plain("u32", "")),
     **dict.fromkeys(("ex2", "lg2", "sin", "cos", "tanh", "rsqrt"), approximate),
@@ -110,6 +110,9 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("fence", "membar"), fence),
     **dict.fromkeys(("atom", "red"), atom),
     **dict.fromkeys(("ret", "exit"), _bare("exit")),
+    "fns": plain("", "", "u32", "s32"),
+    "bmsk": plain("", "u32", "u32"),
+    "isspacep": isspacep,
     "bfe": plain("", "", "u32", "u32"),
     "bfi": plain("", "", "", "u32", "u32"),
     "lop3": lop3,

@@ -13,7 +13,7 @@ from common.devices.ptx.text import WIDTHS, Kernel, Module, Statement, Variable,
 FIRST_PLACE = 512
 MODULE_SPACES = ("global", "const")
 SHARED_START, LOCAL_START = 1024, 4096  # as in machine.hpp
-SHARED_WINDOW, LOCAL_WINDOW = 0x00A10000D5030000, 0x00A20000E1050000
+SHARED_WINDOW, LOCAL_WINDOW, WINDOW_BYTES = 0x00A10000D5030000, 0x00A20000E1050000, 1 << 24
 NUMBER, PARAMETER, PARAMETERS = 0, 1, 11  # kinds of filled places, in the order of Fill
 SPECIAL = {  # kinds and values
     **{
@@ -24,6 +24,8 @@ SPECIAL = {  # kinds and values
     "%laneid": (6, 0),
     "%warpid": (7, 0),
     "%dynamic_smem_size": (9, 0),
+    "%smid": (12, 0),  # each block has a multiprocessor of its own
+    "%nsmid": (12, 1),
     "%envreg1": (10, 32),
     "%envreg2": (10, 0),
     **{f"%lanemask_{name}": (8, at) for at, name in enumerate(("eq", "lt", "le", "gt", "ge"))},

@@ -153,6 +153,9 @@ void add_conversions(Ops &ops) {
     resizes<uint32_t>(ops, u32 + sign), resizes<uint64_t>(ops, u64 + sign);
   }
   put(ops, "cvt.x2.f32", convert_pair);
+  put(Rare{ops}, "cvt.rna.tf32.f32", [](uint32_t a) { // ties away from zero; 13 bits are left out
+    return (a & 0x7fffffff) > 0x7f800000 ? 0x7fffffff : (a + 0x1000) & ~0x1fffu;
+  });
 }
 
 } // namespace ptx

@@ -61,14 +61,15 @@ template <class F> struct Approximated { // lane by lane: F calls the C library
 };
 template <class F> void approximated(Ops &ops, const std::string &name, F) { put<Approximated<F>>(Rare{ops}, name); }
 
-// Reciprocal of the upper word of `x`, cut to its upper word; lower words are 0. Subnormal numbers are zeros.
-inline double gross_reciprocal(double x) {
+// Reciprocal of the upper word of `x`, or of its root, cut to its upper word; lower words are 0. Subnormal numbers are
+// zeros.
+template <bool Root> double gross_reciprocal(double x) {
   const auto upper = [](double y) {
     constexpr uint64_t sign = uint64_t(1) << 63, exponent = uint64_t(0x7ff) << 52;
     const uint64_t u = bits<uint64_t>(y) & ~uint64_t(0xffffffff);
     return y != y ? y : bits<double>(u & exponent ? u : u & sign);
   };
-  return upper(1 / upper(x));
+  return upper(1 / (Root ? std::sqrt(upper(x)) : upper(x)));
 }
 
 // Operation of 16-bit floats, one or two in a register. flags: of Arithmetic, and these.
@@ -77,9 +78,7 @@ template <class H, class U, class F> struct Halves {
   template <bool M> static void lanes(Warp &w, const In *in) {
     const Mode mode(false);
     const uint32_t flags = in->flags;
-    const auto normal = [=](double x) {
-      return flags & flush && std::fabs(x) < H::smallest ? std::copysign(0., x) : x;
-    };
+    const auto normal = [=](double x) { return flags & flush && std::fabs(x) < H::least ? std::copysign(0., x) : x; };
     const auto f = [=](double x, double y, double z) {
       const double d = normal(flags & keeps_nan && (x != x || y != y) ? x + y : F{}(normal(x), normal(y), normal(z)));
       return flags & saturates ? saturated(d) : flags & no_negatives && d < 0 ? 0. : d;
@@ -104,8 +103,7 @@ template <class H, class U> void halves(Ops &ops, const std::string &t) {
   add("max", [](double a, double b, double) { return extreme<true>(a, b); }, extremes);
   add("min", [](double a, double b, double) { return extreme<false>(a, b); }, extremes);
   add("tanh.approx", [](double a, double, double) { return std::tanh(a); }, {{"", 0}});
-  add("ex2.approx", [](double a, double, double) { return std::exp2(a); },
-      {{"", 0}, {".ftz", flush}}); // bf16: .ftz only
+  add("ex2.approx", [](double a, double, double) { return std::exp2(a); }, {{"", 0}, {".ftz", flush}});
 }
 
 template <auto Sign, bool Copies = true> void signs(auto &&into, const std::string &t) {
@@ -138,7 +136,9 @@ void add_floats(Ops &ops) {
   approximated(ops, "sin.approx", [](float x) { return std::sin(x); });
   approximated(ops, "cos.approx", [](float x) { return std::cos(x); });
   approximated(ops, "tanh.approx", [](float x) { return std::tanh(x); });
-  put(Rare{ops}, "rcp.approx.ftz.f64", [](double x) { return made(gross_reciprocal(x)); });
+  put(Rare{ops}, "rcp.approx.ftz.f64", [](double x) { return gross_reciprocal<false>(x); });
+  put(Rare{ops}, "rsqrt.approx.ftz.f64", [](double x) { return gross_reciprocal<true>(x); });
+  put(Rare{ops}, "rsqrt.approx.f64", [](double x) { return 1 / std::sqrt(x); });
   approximated(ops, "rsqrt.approx", [](float x) { return float(1 / std::sqrt(double(x))); });
   halves<Half, uint16_t>(ops, "f16"), halves<Half, uint32_t>(ops, "f16x2");
   halves<Brain, uint16_t>(ops, "bf16"), halves<Brain, uint32_t>(ops, "bf16x2");

@@ -37,7 +37,8 @@ uint64_t special(const Warp &w, const Filled &one, const Launch &l, int lane) {
                               masks[one.value % 5],
                               l.dynamic_shared,
                               uint32_t(l.workspace >> one.value % 64),
-                              reinterpret_cast<uint64_t>(l.parameters) + one.value};
+                              reinterpret_cast<uint64_t>(l.parameters) + one.value,
+                              one.value ? w.grid->blocks.size() : w.block->index};
   return by_kind[one.kind - tid];
 }
 

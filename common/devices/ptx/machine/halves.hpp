@@ -8,12 +8,12 @@ double from_half(uint16_t word);
 uint16_t to_half(double x, Rounding r = nearest);
 
 struct Half {
-  static constexpr double smallest = 0x1p-14; // that is not subnormal
+  static constexpr double least = 0x1p-14; // that is not subnormal
   static double number(uint16_t word) { return from_half(word); }
   static uint16_t word(double x) { return to_half(x); }
 };
 struct Brain {
-  static constexpr double smallest = 0x1p-126;
+  static constexpr double least = 0x1p-126;
   static double number(uint16_t word) { return bits<float>(uint32_t(word) << 16); }
   static uint16_t word(double value) { // to fp32 rounded to odd, then to nearest: as one rounding
     const float x = float(value);

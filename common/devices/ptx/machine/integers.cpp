@@ -46,6 +46,7 @@ template <class T> void signed_or_not(Rare rare, auto &&into, const std::string 
   using U = std::make_unsigned_t<T>;
   put(into, "min." + t, [](T a, T b) { return a < b ? a : b; });
   put(into, "max." + t, [](T a, T b) { return a > b ? a : b; });
+  put(rare, "sad." + t, [](T a, T b, T c) { return T(U(c) + (a < b ? U(b) - U(a) : U(a) - U(b))); });
   put(rare.ops, "div." + t, divide<T, false>), put(rare.ops, "rem." + t, divide<T, true>);
   put(rare, "mul.hi." + t, [](T a, T b) { return T(Wide<T>(a) * b >> width<T>); });
   put(rare, "mad.hi." + t, [](T a, T b, T c) { return T(U(Wide<T>(a) * b >> width<T>) + U(c)); });
@@ -79,6 +80,13 @@ template <class U> void bit_fields(Rare rare, const std::string &t) {
     U found = 0;
     for (int i = 0; i < width<U>; ++i) found |= U(a >> i & 1) << (width<U> - 1 - i);
     return found;
+  });
+}
+
+template <class A, class B> void dot(Rare rare, const std::string &types) { // of the four bytes of a and b
+  put(rare, "dp4a." + types, [](uint32_t a, uint32_t b, uint32_t c) {
+    for (int at = 0; at < 32; at += 8) c += uint32_t(A(a >> at) * B(b >> at));
+    return c;
   });
 }
 
@@ -161,6 +169,17 @@ void add_integers(Ops &ops) {
   put<Insert<uint32_t>>(rare, "bfi.b32"), put<Insert<uint64_t>>(rare, "bfi.b64");
   put<Lop3>(ops, "lop3.b32");
   funnels(rare);
+  dot<int8_t, int8_t>(rare, "s32.s32"), dot<int8_t, uint8_t>(rare, "s32.u32");
+  dot<uint8_t, int8_t>(rare, "u32.s32"), dot<uint8_t, uint8_t>(rare, "u32.u32");
+  put(rare, "fns.b32", [](uint32_t a, uint32_t at, int32_t n) { // the n-th bit upwards or downwards; 0: this one
+    const uint32_t step = n < 0 ? ~0u : n ? 1 : 32;
+    for (int left = n ? std::abs(n) : 1; at < 32; at += step)
+      if ((a >> at & 1) && --left == 0) return at;
+    return ~0u;
+  });
+  put(rare, "bmsk.clamp.b32", [](uint32_t a, uint32_t b) { // b bits from bit a on
+    return a < 32 ? uint32_t(((uint64_t(1) << std::min(b, 32u)) - 1) << a) : 0;
+  });
   put<Split<uint16_t>>(rare, "split.b16"), put<Split<uint32_t>>(rare, "split.b32");
   put<Join<uint16_t>>(rare, "join.b16"), put<Join<uint32_t>>(rare, "join.b32");
   put<Split<uint64_t>>(ops, "split.b64"), put<Join<uint64_t>>(ops, "join.b64");

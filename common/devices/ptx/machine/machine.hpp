@@ -68,7 +68,7 @@ struct Filled { // a register with an initial value
   uint64_t value;
 };
 // Its kind. value: of a number; the offset of a parameter; the axis of tid, ctaid, ntid and nctaid; 0 to 4 for the mask
-// of lanes eq, lt, le, gt, ge; the first bit of a half of the workspace's address.
+// of lanes eq, lt, le, gt, ge; the first bit of a half of the workspace's address; 1 for the number of multiprocessors.
 enum Fill : uint32_t {
   number,
   parameter,
@@ -81,7 +81,8 @@ enum Fill : uint32_t {
   lanemask,
   dynamic_shared,
   workspace,
-  parameters
+  parameters,
+  multiprocessor
 };
 
 enum class Moves { nothing, word, copy, bulk, jump_if, jump_unless };
