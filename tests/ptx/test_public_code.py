@@ -237,8 +237,9 @@ def test_a_block_has_the_required_sizes(machine, sizes):  # noqa: F811
     assert launched(machine, ("", ".reqntid 32"), "", np.zeros(4, np.uint32)).status == FINISHED
 
 
-RELEASED = """mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; setp.eq.u32 %p1, %r2, 1; @%p1 bra far; setp.ne.u32 %p1, %r1, 0;
-@%p1 bra near; own: ld.relaxed.gpu.global.u32 %r3, [%rd1+4]; setp.eq.u32 %p2, %r3, 0; @%p2 bra own;
+RELEASED = """mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; setp.eq.u32 %p1, %r2, 1; @%p1 bra far;
+setp.ne.u32 %p1, %r1, 0; @%p1 bra near;
+own: ld.relaxed.gpu.global.u32 %r3, [%rd1+4]; setp.eq.u32 %p2, %r3, 0; @%p2 bra own;
 red.relaxed.gpu.global.add.u32 [%rd1+4], 1; ret;
 near: ld.relaxed.gpu.global.u32 %r3, [%rd1+4]; setp.ne.u32 %p2, %r3, 2; @%p2 bra near; fence.acq_rel.{scope};
 ld.global.u32 %r4, [%rd1]; ret;

@@ -5,7 +5,7 @@ from typing import TypedDict
 
 from common.devices.ptx.arithmetic import signless
 from common.devices.ptx.decode import Decoder
-from common.devices.ptx.places import ADDRESS, LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
+from common.devices.ptx.places import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
 from common.devices.ptx.rows import ABSENT, Instruction, Place, listed, unknown
 from common.devices.ptx.text import WIDTHS, wrong
 
@@ -81,7 +81,7 @@ def _check(one: Instruction, names: list[str], *allowed: str) -> str:
 def ld(d: Decoder, one: Instruction) -> None:
     to, where, *_ = one.operands
     names, width = listed(to), WIDTHS[one.type]
-    if "param" in one.words and (found := ADDRESS.match(where)) and found[1] in (*d.passed, *d.kernel.parameters):
+    if "param" in one.words and "%" not in where:  # else its address is in a register
         return _ld_param(d, one, names, where)
     vector = _check(one, names, "weak", "relaxed", "volatile", "acquire", "nc")
     at, size = memory(d, one, where), d.place(names[0]).bytes

@@ -74,8 +74,8 @@ class Options:
     """Options of a launch. seed: of every order; strict: random preemption and poisoned targets of copies; races: the
     detector; timeout: in seconds; counts: executed threads and bytes, which is slower; empty: the 32 bits by which a
     relaxed store makes a place empty before others store and poll there, which the detector wants ordered; patience:
-    polls of all that wait, without a write in between, after which they are deadlocked; 0: until their registers repeat,
-    which proves it, but does not end polls that are counted."""
+    polls of all that wait, without a write in between, after which they are deadlocked; 0: until all registers are as
+    they were, which proves it, but does not end polls that are counted."""
 
     seed: int = 0
     strict: bool = True

@@ -163,7 +163,7 @@ def _kernel(head: str, body: str, lines: Lines, at: int) -> Kernel:
     most, cluster = _sizes("maxntid", found[3]), _sizes("reqnctapercluster", found[3]) or (1,)
     block = _sizes("reqntid", found[3])
     body_of = partial(_statements, body, lines, at)
-    return Kernel(found[1], parameters, offset, most and prod(most), block, prod(cluster), body_of)
+    return Kernel(found[1], parameters, offset, prod(most) if most else None, block, prod(cluster), body_of)
 
 
 def _sizes(directive: str, head: str) -> tuple[int, ...] | None:
