@@ -14,6 +14,8 @@ from common.compile.nvrtc_worker import Request
 from common.errors import CompileError, LabError
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+FLOAT = "__builtin_bit_cast(float, 0x7f{})"
+MATH = {"INFINITY": FLOAT.format("800000"), "NAN": FLOAT.format("ffffff"), "M_PI": "3.14159265358979323846"}  # math.h's
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class UserOptions:
 def user_options(folders: Sequence[Path], define: Mapping[str, str | None], std: int) -> UserOptions:
     """Options of a text that includes headers of these folders and CUDA's. Raises LabError without NVRTC."""
     version()
-    return UserOptions(Headers(tuple(folders), cuda_folders(Path(libraries()[-1]))), define, std)
+    return UserOptions(Headers(tuple(folders), cuda_folders(Path(libraries()[-1]))), {**MATH, **define}, std)
 
 
 def options(arch: str | None = None, std: int = 17) -> tuple[str, ...]:

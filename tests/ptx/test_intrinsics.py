@@ -37,13 +37,15 @@ ROWS = (
 KERNEL = """#include <cfloat>
 #include <climits>
 #include <new>
+__constant__ float known[3] = {-INFINITY, NAN, M_PI};
 struct Lists { const float *of[4]; int more; char end; };
 extern "C" __global__ void k(const __grid_constant__ Lists lists, Lists copy, float *out) {
   const int i = threadIdx.x, at = i % 4;
   unsigned processor;
   asm("mov.u32 %0, %%smid;" : "=r"(processor));
   copy.of[(at + 1) % 4] = nullptr;
-  out[32 * blockIdx.x + i] = FLT_MAX > 1 && INT_MAX > 1 ? lists.of[at][i] + copy.of[at][0] + copy.more + processor : 0;
+  const bool right = known[0] < -FLT_MAX && known[1] != known[1] && known[2] * INT_MAX > 6e9f;
+  out[32 * blockIdx.x + i] = right ? lists.of[at][i] + copy.of[at][0] + copy.more + processor : 0;
 }"""
 
 
