@@ -7,6 +7,7 @@ import re
 import socket
 import sys
 from datetime import UTC, datetime, timedelta
+from multiprocessing import get_context
 from pathlib import Path
 from subprocess import PIPE, Popen
 from types import SimpleNamespace
@@ -14,11 +15,11 @@ from types import SimpleNamespace
 import pytest
 from git_checkout import commit, git
 
-from common import ROOT
-from common.devices.nvml import Gpu, disturbances
+from common.devices.nvml import Gpu, disturbances, of_this_run
 from common.errors import LabError
 from common.record import provenance
 from common.record.provenance import code_sha
+from experiments.processes import Child
 
 pytestmark = pytest.mark.covers
 
@@ -172,27 +173,29 @@ def test_facts_and_readings_in_their_units(monkeypatch):
     }
 
 
+def counts(connection):
+    for _ in iter(connection.recv, None):
+        connection.send(of_this_run())
+
+
 def test_workers_of_a_run_are_no_foreign_processes():
-    """Two of them share a GPU in turn, and NVML lists both."""
-    count = "from common.devices.nvml import of_this_run; [print(of_this_run(), flush=True) for _ in sys.stdin]"
-    asked = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {count}"]
-    workers = [Popen(asked, stdin=PIPE, stdout=PIPE, text=True) for _ in range(2)]
-    other = Popen([*asked, "of another command"], stdin=PIPE, stdout=PIPE, text=True)
+    """Two of them share a GPU in turn, and NVML lists both. They are spawned, as those of a run are."""
 
-    def answer(process):
-        process.stdin.write("\n")
-        process.stdin.flush()
-        return int(process.stdout.readline())
+    def answer(worker):
+        worker.send("")
+        return worker.connection.recv()
 
+    workers = [Child(counts, context=get_context("spawn")) for _ in range(2)]
+    other = Popen([sys.executable, "-c", "input()"], stdin=PIPE)
     try:
-        assert [answer(workers[0]), answer(other)] == [2, 1]
+        assert [answer(worker) for worker in workers] == [2, 2]
         workers[1].kill()
-        workers[1].wait()
         assert answer(workers[0]) == 1
     finally:
-        for process in (*workers, other):
-            process.kill()
-            process.communicate()
+        other.kill()
+        other.communicate()
+        for worker in workers:
+            worker.kill()
 
 
 def test_a_stack_that_a_search_wrote_makes_no_other_answer_old(tmp_path):

@@ -1,6 +1,7 @@
 """NVML: properties of a GPU for the record, and its clocks, power and temperature during a measurement."""
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -110,11 +111,15 @@ def of_this_run() -> int:
 
     Two of them share a GPU in turn (experiments/run/sweep.py): the other one compiles while this one measures.
     """
-    parent, own = os.getppid(), Path("/proc/self/cmdline").read_bytes()
-    alike = 0
+    parent, own, alike = os.getppid(), _command("self"), 0
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended meanwhile
             # "pid (name) state parent ...", and a name may have any character
             of = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            alike += of == parent and (folder / "cmdline").read_bytes() == own
+            alike += of == parent and _command(folder.name) == own
     return alike
+
+
+def _command(process: str) -> bytes:
+    """Command of a process without its digits: a worker's names the pipe to its parent by number."""
+    return re.sub(rb"\d", b"", Path(f"/proc/{process}/cmdline").read_bytes())
