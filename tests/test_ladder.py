@@ -2,6 +2,7 @@
 
 import json
 import re
+import statistics
 
 import pytest
 from made_records import MODEL, ORIGIN, evidence, lines, timed
@@ -10,6 +11,7 @@ from common import ROOT
 from common.model.shapes import Model
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import prefixes
+from experiments.report.__main__ import RESULTS
 from experiments.report.measured import FAST, OPEN, RIVAL, measured, steps, table
 
 DAY = "2026-01-01"
@@ -68,6 +70,8 @@ def test_a_time_is_the_newest_of_one_gpu_model_day_and_position():
     other = (
         on("H200", 5, 7) | {"time": "2026-01-02T00:00:00+00:00"},
         on("H200", 4, 8) | {"model": MODEL | {"name": "x"}},
+        on("H200", 3, 9) | {"asked": {"blocks": 8}},
+        on("H200", 2, 10) | {"asked": {"validation": {"trials": "none"}}},
     )
     found = table_of(*here, *odd, *other)
     assert (found["baseline"]["µs at 1"], found["joint_heads"]["µs at 1"]) == ("857~", "640")
@@ -103,6 +107,11 @@ def test_a_rival_that_failed_and_a_machine_without_git_leave_the_rest_of_the_tab
     failed = right | {"id": "failed", "found": None}
     found = table_of(base | {"provenance": ORIGIN | {"git": None}}, right, failed)
     assert (found["baseline"]["µs at 1"], found["Triton"]["µs at 1"]) == ("857", "800†")
+
+
+def test_a_text_of_changed_code_is_no_commits():
+    (note,) = table(evidence(on("H200", 640, 1) | {"provenance": {"git": {"commit": "b" * 40, "dirty": True}}})).notes
+    assert "Kernels: their texts of `bbbbbbb+`." in note
 
 
 def test_the_table_of_readme_equals_the_records():
@@ -149,6 +158,23 @@ def test_the_table_of_readme_equals_the_records():
             continue
         timed_rows += 1
     assert timed_rows >= 2
+
+
+def test_times_and_rates_of_the_records_are_those_of_their_samples():
+    """Bytes by hand: bf16 matrices once, a tied head among them, and keys and values up to each position."""
+    runs = [json.loads(line) for file in (ROOT / RESULTS).glob("*.jsonl") for line in file.read_text().splitlines()]
+    found = [(run["model"], each) for run in runs if run.get("kind") == "run" for each in run["latencies"]]
+    assert len(found) >= 12
+    for m, time in found:
+        assert time["seconds"]["median"] == statistics.median(time["samples"])
+        heads = (2 * m["heads"] + 2 * m["kv_heads"]) * m["head_dim"]
+        weights = m["layers"] * m["hidden"] * (heads + 3 * m["intermediate"]) + m["vocab"] * m["hidden"]
+        entries = time["position"] + (time["steps"] + 1) / 2
+        read = 2 * weights + entries * m["layers"] * 2 * m["kv_heads"] * m["head_dim"] * 2
+        assert (time["bytes_per_step"], time["bandwidth"]) == (read, read / time["seconds"]["median"])
+        assert time["of_ceiling"] < 1
+        if pair := time["comparison"]:
+            assert pair["low"] <= pair["effect"] <= pair["high"]
 
 
 @pytest.mark.parametrize("ahead", [False, True])

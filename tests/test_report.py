@@ -97,6 +97,12 @@ def test_an_implausible_time_is_not_shown():
     assert shown("megaqwen", row)["time against parent"] == "A GPU, tiny: IMPLAUSIBLE"
 
 
+def test_a_time_of_a_wrong_kernel_is_not_shown():
+    wrong = at([1], when=11) | {"status": "MISMATCH"}
+    assert shown("megaqwen", at([1], when=10), wrong)["time against parent"].startswith("A GPU, tiny: 1000.0 us at 1:")
+    assert not gallery(evidence(wrong)).rows
+
+
 def test_links_of_pages_lead_to_files():
     for page in map(ROOT.joinpath, pages(ROOT)):
         for link in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", page.read_text()):

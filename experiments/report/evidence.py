@@ -14,6 +14,7 @@ from common.record.store import Store
 from common.stacks.catalog import Catalog
 from common.stacks.stack import Stack, choose_stacks
 from common.stacks.variant import NamedStack, Variant
+from common.validate.verdict import PASSED
 from experiments.run.counting import KIND
 from experiments.tables.row import totals as summed
 
@@ -46,12 +47,13 @@ class Evidence:
         return (own[0], None) if own else (None, None)
 
     def of_stack(self, name: str, stack: Sequence[str], field: str) -> list[Record]:
-        """Records of `stack` that have `field`, with the knobs that `name` has by default; oldest first."""
+        """Records of `stack` that PASSED and have `field`, with the knobs that `name` has by default; oldest first."""
         knobs = self._stacks[name].knobs
         return [
             row
             for row in self.records
             if row.get("kind") in ("run", KIND)
+            and row.get("status", PASSED) == PASSED  # counts have none
             and row.get(field)
             and tuple(row["stack"]) == tuple(stack)
             and all(_knobs(row, variant) == knobs.get(variant, {}) for variant in stack)
@@ -94,7 +96,7 @@ class Evidence:
 
 
 def comparable(runs: Mapping[str, Sequence[Record]]) -> Mapping[str, Record]:
-    """The newest run of each name (its runs are oldest first) among those with one cache, positions and options.
+    """The newest run of each name (its runs are oldest first) among those with one cache, positions, grid and options.
 
     Times of other conditions may not stand in one table. Most names have a run under those chosen; of several such, the
     one with most positions has, then the newest.
@@ -103,8 +105,8 @@ def comparable(runs: Mapping[str, Sequence[Record]]) -> Mapping[str, Record]:
     for name, own in runs.items():
         for row in own:
             positions = [timed["position"] for timed in row["latencies"]]
-            timing = (row.get("asked") or {}).get("timing")
-            conditions = json.dumps([model_fields(row), row["threads"], positions, timing], sort_keys=True)
+            asked = {**(row.get("asked") or {}), "archs": None}  # inspected, not timed
+            conditions = json.dumps([model_fields(row), row["threads"], positions, asked], sort_keys=True)
             alike.setdefault(conditions, {})[name] = row
 
     def better(found: Mapping[str, Record]) -> tuple[Any, ...]:

@@ -38,7 +38,7 @@ class Timed:
     change   of the time at FIRST against the row above: (effect, low, high); None where the two were not timed in pairs
     marks    by position: UNSTABLE, WHOLE
     id       of the record
-    commit   of the kernel's text, seven digits; "" where git was not there to say
+    commit   of the kernel's text, seven digits, and + where the code differed; "" where git was not there to say
     """
 
     us: Mapping[int, float]
@@ -71,7 +71,7 @@ def measured(evidence: Evidence) -> Measured:
     places: dict[Place, dict[str, list[Record]]] = {}
     for name, stack in stacks.items():
         for run in evidence.of_stack(FAST, stack, "latencies"):
-            if run["status"] == "PASSED" and any(found["position"] == FIRST for found in plausible(run)):
+            if any(found["position"] == FIRST for found in plausible(run)):
                 place = Place(run["device"].get("gpu", ""), run["model"]["name"], run["time"][:10])
                 places.setdefault(place, {}).setdefault(name, []).append(run)
     if not places:
@@ -154,7 +154,8 @@ def _of_run(run: Record, above: Sequence[str] | None) -> Timed:
 
 
 def _commit(record: Record) -> str:
-    return str((record["provenance"].get("git") or {}).get("commit") or "")[:7]
+    git = record["provenance"].get("git") or {}
+    return (git.get("commit") or "")[:7] + "+" * bool(git.get("dirty"))
 
 
 def _of_generation(row: Record, ceiling: float) -> Timed:
