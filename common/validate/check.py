@@ -139,7 +139,7 @@ class _KernelChecker:
             _reset(self.parent, scenario)
             for step, got in enumerate(first_run):
                 self.parent.run(1)
-                note = f"differs from its parent, step {step}"
+                note = f"differs from its parent, as why_not_bit_equal would allow, step {step}"
                 yield from bit_differences(got, Snapshot.at(self.parent), note)
 
     def _check_drafts(self, chosen: list[int], scenario: Scenario) -> Iterator[Mismatch]:
