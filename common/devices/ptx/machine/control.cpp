@@ -95,7 +95,10 @@ void failed_assertion(Warp &w, const In *in) { // a: generic address of its text
   w.grid->fail(trapped, w, in, "the assertion " + text + " failed", w.mask);
 }
 
-void sleep(Warp &w, const In *in) { w.grid->sleep(w, in + 1); }
+void sleep(Warp &w, const In *in) {
+  if (w.grid->polls_on(w)) GO_ON;
+  w.grid->sleep(w, in + 1);
+}
 
 void nothing(Warp &w, const In *in) { GO_ON; }
 

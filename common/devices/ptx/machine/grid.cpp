@@ -2,9 +2,10 @@
 //
 // The next warp is drawn by seed among all that can run, those of one block seldom. A warp runs until all its groups
 // wait, its turn ends at a jump, or another one overtakes it after an atomic or a strong store. A group that polls an
-// unchanged word a second time sleeps until something is written to a line that it has polled. When no warp can run and
-// no copy is in flight, all sleepers poll once more; after `patience` such rounds without a write, or with a patience
-// of 0 when all registers are as after an earlier one, the launch is deadlocked.
+// unchanged word a second time sleeps until something is written to a line that it has polled; one in a launch first
+// polls on while nobody else runs, so that a wait that ends by itself shows. When no warp can run and no copy is in
+// flight, all sleepers poll once more; after `patience` such rounds without a write, or with a patience of 0 when all
+// registers are as after an earlier one, the launch is deadlocked.
 #include "lanes.hpp"
 #include "races.hpp"
 
@@ -12,7 +13,7 @@
 
 namespace ptx {
 
-constexpr int quantum = 4096;
+constexpr int quantum = 4096, turn_of_restless = 64;
 constexpr uint32_t never_written = 0xffa5ffa5; // NaN in fp32, and twice in bf16
 
 namespace {
@@ -76,6 +77,8 @@ Grid::Grid(const Program &p, const Launch &l) : program(p), launch(l), random{l.
   files.resize(std::max(files.size(), size_t(count) * warps * p.file_bytes + 64));
   locals.resize(size_t(count) * warps * warp_size * p.local_bytes + 64, 0xa5);
   uint8_t *file = files.data() + (64 - reinterpret_cast<uintptr_t>(files.data()) % 64) % 64, *own = locals.data();
+  Random apart{~l.seed}; // not `random`, so that the turns before stay as they are
+  calm_sleeps = uint32_t(apart() % (1u << apart() % 12));
   if (l.races) races = std::make_unique<Races>(*this);
   for (uint32_t b = 0; b < count; ++b) {
     Block &block = *blocks.emplace_back(std::make_unique<Block>());
@@ -117,7 +120,15 @@ void Grid::look(Warp &w, int lane, const void *at) {
 
 bool Grid::would_sleep(Warp &w, int lane, const void *at) {
   if (w.looked_at != progress) w.looked.clear(), w.looked_at = progress;
-  return std::ranges::find(w.looked, key_of(at, lane)) != w.looked.end();
+  return std::ranges::find(w.looked, key_of(at, lane)) != w.looked.end() && !polls_on(w);
+}
+
+bool Grid::polls_on(Warp &w) {
+  if (!launch.strict || launch.executed || !restless_waits) return false;
+  if (!restless && calm_sleeps-- == 0) restless = &w;
+  if (&w != restless) return false;
+  --restless_waits, w.fuel = turn_of_restless;
+  return true;
 }
 
 void Grid::sleep(Warp &w, const In *in) {

@@ -238,7 +238,8 @@ struct Grid {
   void ready(Warp &w);
   void look(Warp &w, int lane, const void *at);        // at bytes of one line
   bool would_sleep(Warp &w, int lane, const void *at); // true if the lane polls there again without a change
-  void sleep(Warp &w, const In *in);                   // until a change, then the group polls again
+  bool polls_on(Warp &w); // true for one warp of a launch, for a while, in place of a sleep: no other one runs then
+  void sleep(Warp &w, const In *in); // until a change, then the group polls again
   std::string place(const Warp &w, const In *in, uint32_t mask) const;
   uint32_t below(uint32_t n) { return uint32_t(random() % n); }
 
@@ -249,6 +250,8 @@ struct Grid {
   std::vector<Warp *> lines[looked_lines]; // warps that poll a line with this hash
   uint32_t sleepers = 0, alive = 0, in_flight = 0;
   uint64_t progress = 0, turn = 0;
+  uint32_t calm_sleeps, restless_waits = 512; // sleeps before the warp that polls on, and what it does not sleep for
+  const Warp *restless = nullptr;
   Status status = finished;
   Random random;
   std::unique_ptr<Races> races;
