@@ -222,7 +222,9 @@ def test_scenarios_cover_the_listed_positions_and_inputs(seed):
         if each.history is not None:
             assert each.history.shape[3] == each.position
             assert each.history.isfinite().all()
-        assert all(one != other for one, other in pairwise(each.ids)), "one place off is another id"
+        *pairs, last = pairwise((-1, *each.ids))
+        assert all(one != other for one, other in pairs), "one place off is another id"
+        assert (last[0] == last[1]) == (len(each.ids) > each.position + 1), "a prompt ends with one id twice"
     again = list(scenarios(MODEL, seed, weights))
     assert [(a.name, a.ids) for a in again] == [(b.name, b.ids) for b in made]
     assert [a.name for a in scenarios(MODEL, seed, weights, quick=True)] == [b.name for b in made[:3]]

@@ -139,7 +139,8 @@ def stack_of(name: str) -> Stack:
 
 NAMES = (
     "wide; several turns; many blocks; long prompt; negative logits; low scores; large gates; small inputs; half way; "
-    "twins; ties; equal rows; late maximum; wide, knobs low; wide, knobs high; large heads; long; many words; square; "
+    "twins; ties; equal rows; late maximum; wide, low scores; wide, knobs low; wide, knobs high; large heads; long; "
+    "many words; square; "
     "least; many tokens; 65 blocks; 132 blocks; 264 blocks; 300 blocks; races, knobs low; races, knobs as given"
 )
 

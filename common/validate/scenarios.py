@@ -106,6 +106,8 @@ def drawn(
     """
     for start in starts:
         ids = _ids(layout.model.vocab, start.position + start.given, random)
+        if start.given > 1:  # a prompt ends with one id twice, so that no step may keep what the one before had
+            ids = (*ids[:-1], ids[-2])
         history, digest = None, b""
         if start.position:
             history = _history(layout, start.position, weights, random)

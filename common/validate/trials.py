@@ -80,7 +80,7 @@ TRIALS = (  # fields in the order of Trial, then those that differ from its defa
     Trial("several turns",    "rows of two tiles, heads of 40, three chunks of positions",
           SEVERAL,  32,   3, (Start(263), Start(63, steps=2)), plain=True),
     Trial("many blocks",      "a grid of 33 blocks, barriers beyond 2^32, attention of several blocks to a head",
-          SEVERAL,  32,  33, (Start(0, steps=2, barriers=AGES[3]), Start(258, steps=2)), plain=True),
+          SEVERAL,  32,  33, (Start(0, steps=2, barriers=AGES[3]), Start(255, steps=3)), plain=True),
     Trial("long prompt",      "a prompt of 25 ids, 18 tokens in a row",
           SEVERAL,  32,   3, (Start(8, steps=18, given=17, barriers=AGES[3]),), plain=True),
     *(Trial(kind, kind, SEVERAL, 32, blocks, (start, Start(0)), weights=kind, plain=True)
@@ -97,6 +97,9 @@ TRIALS = (  # fields in the order of Trial, then those that differ from its defa
           SEVERAL,  32,   1, (Start(7, 2),), weights="ties", plain=True),
     Trial("late maximum",     "the largest score in the third chunk of positions",
           SEVERAL,  32,   5, (Start(262, 2, history="late keys"),), plain=True),
+    Trial("wide, low scores", "low scores in one warp of several, the others without a position",
+          WIDE,     96,   3, (Start(1, 2, history="opposite keys"), Start(0)), weights="low scores",
+          tiles=OLD_TILES[0]),
     Trial("wide, knobs low",  "the low ends of knobs on wide rows, one block of one warp",
           WIDE,     32,   1, (Start(63, 2), Start(128)), knobs=LOW, tiles=OLD_TILES[0]),
     Trial("wide, knobs high", "the high ends of knobs on wide rows",

@@ -13,6 +13,7 @@ LARGE_VALUE = 1000.0  # factor: gives an output some hundred times larger than i
 LARGE_KEY = 256.0  # factor: gives scores of some hundreds; exp overflows fp32 unless the maximum is subtracted
 SMALL_HEAD = 2.0**-6  # factor, exact in bf16: the mean square of a head falls from about 1 to some hundred times eps
 FALLING = 20  # values of a head, each half of the one before: e4m3 has numbers down to 2^-17.8 of its largest
+LARGE_GATES = {"post_norm": 8, "gate": 16, "up": 128}  # factors
 CHANNEL = 60.0  # value of a constant channel: a few times the size of all others together
 TWINS = 9  # equal rows: four on both sides of the largest; one of five blocks seldom has all of one side
 LATE = 128  # first position of the third chunk
@@ -146,9 +147,15 @@ def _low_scores(weights: Tensor, layout: Layout, random: torch.Generator) -> Non
 
 
 def _large_gates(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
-    """Gates beyond 88 on both sides: the exponential overflows fp32, or vanishes."""
-    for layer in range(layout.model.layers):
-        tensor(weights, layout, "gate", layer).mul_(128)
+    """Gates beyond 88 on both sides: the exponential overflows fp32, or vanishes. Products are beyond fp16.
+
+    Gains have both signs, and those behind attention are large.
+    """
+    for name, layer in layout.tensors():
+        each = tensor(weights, layout, name, layer)
+        if name.endswith("norm"):
+            each *= torch.randint(2, each.shape, generator=random) * 2 - 1
+        each *= LARGE_GATES.get(name, 1)
 
 
 def _small_inputs(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
