@@ -11,6 +11,7 @@ from made_records import shown_run
 from rich.console import Console
 
 from common import ROOT
+from common.record.store import Store
 from experiments import __main__ as experiments
 from experiments import generate
 from experiments.tables.progress import progress
@@ -86,12 +87,59 @@ def test_a_wrong_argument_ends_the_process_with_code_2(module, argv, message, tm
     assert message in done.stderr
 
 
-def test_stdout_on_a_full_disk(tmp_path):
-    with open("/dev/full", "w") as full:
-        argv = [sys.executable, "-m", "experiments.cache", f"cache={tmp_path}"]
-        done = subprocess.run(argv, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.stderr.startswith("error: the command cannot go on: No space left on device; ")
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    ("streams", "argv", "code", "errors"),
+    [
+        (">/dev/full", "experiments.cache", 2, 1),
+        (">/dev/full", "experiments --help", 2, 1),
+        (">&-", "experiments.cache", 0, 0),
+        ("<&- >&- 2>&-", "experiments.cache", 0, 0),
+        ("2>&-", "experiments threads=7", 2, 0),
+        ("2>/dev/full", "experiments threads=7", 2, 0),
+    ],
+)
+def test_a_stream_that_is_full_or_closed_changes_no_exit_code(streams, argv, code, errors, tmp_path):
+    """Buffered, as users have it: what Python flushes at its end must not fail, either."""
+    script = f"{sys.executable} -m {argv} cache={tmp_path} {streams}"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.count("\n") == errors
+    assert all(line.startswith("error: the command cannot go on: No space left") for line in done.stderr.splitlines())
+
+
+@pytest.mark.cpu
+def test_closed_streams_keep_a_run_from_nothing(cpu_cache, tmp_path):
+    """Their numbers are free for the pipes of its workers."""
+    given = (
+        f"variant=baseline model=tiny device=ptx validate=quick archs=[] cache={cpu_cache} results={tmp_path}/r.jsonl"
+    )
+    for streams in (">&- 2>/dev/null", "2>&-"):
+        done = subprocess.run(["bash", "-c", f"{sys.executable} -m experiments {given} {streams}"], cwd=ROOT)
+        assert done.returncode == 0
+    assert [row["status"] for row in Store(tmp_path / "r.jsonl").records()] == ["PASSED"] * 2
+
+
+def test_a_path_that_stdout_cannot_say_is_escaped(tmp_path):
+    argv = [sys.executable, "-m", "experiments.cache", f"cache='{tmp_path}/\u00e4'"]
+    done = subprocess.run(
+        argv, cwd=ROOT, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{tmp_path}/\\xe4: ")
+
+
+def test_a_working_folder_that_is_gone_is_one_line(tmp_path):
+    script = f"cd {tmp_path}; rmdir {tmp_path}; {sys.executable} -m experiments.cache"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "error: the working folder has been removed; go to one that exists\n")
+
+
+def test_hydras_own_help_needs_no_keys_of_a_run():
+    done = shell("experiments", "variant=vec128", "--hydra-help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "== Flags ==" in done.stdout
 
 
 def test_a_reader_that_has_gone_ends_a_command_without_a_word():

@@ -253,6 +253,7 @@ def test_every_path_is_absolute_from_the_callers_folder(one, tmp_path, monkeypat
         (["model="], "unknown model ''; known: "),
         (["timing=a/b"], "unknown timing 'a/b'; known: "),
         (["--resolve"], "--resolve says how --cfg prints"),
+        (["-m", "--cfg", "job"], "--multirun and --cfg exclude each other"),
         (["variant=[lazy,baseline]"], "write a stack as stack=[a,b]"),
         (["model=[tiny,odd]"], "takes one name, not the list [tiny,odd]"),
         (["seed=1,2"], "'seed=1,2'; write a stack as stack=[a,b], a list as [1,2]"),

@@ -5,7 +5,9 @@ import sys
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn
 
@@ -49,19 +51,35 @@ def run_task(task: Task, config_name: str, argv: Sequence[str] | None = None, ro
 
 def guarded(work: Callable[[], int], debug: bool = False) -> int:
     """The exit code of `work`, a whole command; a mistake or an interrupt is one line, as in `run_task`."""
+    _open_streams()
     try:
         with system_errors("the command cannot go on"):
             code = work()
             print(end="", flush=True)
-            return code
     except LabError as error:
-        return _print_error(error, debug)
-    except BrokenPipeError:  # as with `| head`; what Python flushes at its end must not fail again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
+        code = _print_error(error, debug)
+    except BrokenPipeError:  # as with `| head`
+        code = PIPE_CLOSED
     except KeyboardInterrupt:
-        print("error: interrupted; records already written are kept", file=sys.stderr)
-        return INTERRUPTED
+        _print_error(LabError("interrupted", "records already written are kept"))
+        code = INTERRUPTED
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # on a full disk, too: what Python flushes at its end must not fail again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return code
+
+
+def _open_streams() -> None:
+    """Open /dev/null for a closed stream, whose number a file of the run would take; let stdout escape characters."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode))
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _run(task: Task, config_name: str, argv: Sequence[str], root: Path, debug: bool) -> int:
@@ -81,8 +99,8 @@ def _run(task: Task, config_name: str, argv: Sequence[str], root: Path, debug: b
         print("\n\n".join(about) or help.overview(config_name, root))
         return 0
     try:
-        if flags.overrides != arguments:
-            return _multirun(task, config_name, arguments, root, debug)
+        if flags.overrides != arguments:  # keys beside --hydra-help change nothing, as beside --help
+            return _multirun(task, config_name, ["--hydra-help"] if flags.hydra_help else arguments, root, debug)
         config, own = _composed(config_name, arguments, root)
         HydraConfig.instance().set_config(own)
         return task(config)
@@ -165,11 +183,12 @@ def _set_names(config: DictConfig, choices: Mapping[str, str | None], root: Path
                 section["name"] = choices[group]
 
 
-def _print_error(error: LabError, debug: bool) -> int:
-    if debug:
-        traceback.print_exception(error)
+def _print_error(error: LabError, debug: bool = False) -> int:
     kind, code = ("unfinished", UNFINISHED) if isinstance(error, Unfinished) else ("error", MISTAKE)
-    print(f"{kind}: {error}", file=sys.stderr)
+    with suppress(OSError):  # stderr is full, or nobody reads it
+        if debug:
+            traceback.print_exception(error)
+        print(f"{kind}: {error}", file=sys.stderr)
     return code
 
 
@@ -188,6 +207,10 @@ def _admit(argv: Sequence[str], root: Path) -> list[str]:
     traits of a model, which its yaml need not name.
     Raises LabError for values that Hydra would misunderstand.
     """
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise LabError("the working folder has been removed", "go to one that exists") from None
     parts = [argument.partition("=") for argument in argv]
     if {"stack", "variant"} <= {key for key, _, _ in parts}:
         raise LabError("both stack= and variant= are given", "give only one of them")
@@ -214,4 +237,7 @@ def _read_flags(arguments: Sequence[str]) -> Namespace:
     flags = parser.parse_args(arguments)
     if flags.resolve and not flags.cfg:
         refuse("--resolve says how --cfg prints")
+    modes = [name for name in ("run", "multirun", "cfg", "info") if getattr(flags, name)]
+    if len(modes) > 1:
+        refuse(f"--{modes[0]} and --{modes[1]} exclude each other")
     return flags
