@@ -118,8 +118,11 @@ def terminal(table: Table, console: "Console | None" = None, heading: str = "") 
     console = console or _console()
     if heading:
         console.print(Text(heading, style="bold"), soft_wrap=True)
-    heads, widths = _laid_out(table, console.width) if table.rows else ([], [])
-    for part in _parts(table.columns, widths, console.width) if table.rows else ():
+    width = console.width
+    heads, widths = _laid_out(table, width) if table.rows else ([], [])
+    for part in _parts(table.columns, widths, width) if table.rows else ():
+        least = (widths[at] if table.columns[at].kind != TEXT else min(widths[at], WORD[0]) for at in part)
+        console.width = max(width, sum(least) + GAP * (len(part) - 1))  # else rich cuts a number off
         grid = Grid(header_style="bold", show_edge=False, pad_edge=False)
         for at in part:
             kind, width = table.columns[at].kind, widths[at]
@@ -135,6 +138,7 @@ def terminal(table: Table, console: "Console | None" = None, heading: str = "") 
             grid.add_row(*(Text(cell(row[at]), row[at].style if isinstance(row[at], Cell) else "") for at in part))
         console.print(grid)
         console.print()
+    console.width = width
     for note in table.notes:
         console.print(Text(note), soft_wrap=True)
 
