@@ -1,11 +1,15 @@
 """NVRTC and nvdisasm: kernels with known registers, spills, memory and instructions, compiled without a GPU."""
 
+import os
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
+from common import ROOT
 from common.compile import nvrtc, sass
 from common.errors import CompileError, LabError
 from experiments.timing import bandwidth, window
@@ -54,6 +58,23 @@ extern "C" __global__ void bulk(float* x) {
 }
 #endif
 """
+
+
+def test_a_home_that_cannot_be_written_is_named_with_what_helps(tmp_path):
+    """CuPy makes its own cache there when it is imported."""
+    (tmp_path / "file").touch()
+    done = subprocess.run(
+        [sys.executable, "-c", "from common.compile.nvrtc import version; version()"],
+        env={name: value for name, value in os.environ.items() if name != "CUPY_CACHE_DIR"}
+        | {"HOME": f"{tmp_path}/file"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr.splitlines()[-1].endswith(
+        f"CuPy does not import: Not a directory, {tmp_path}/file/.cupy; choose another place with cache=DIR, "
+        "results=FILE, TMPDIR or CUPY_CACHE_DIR"
+    )
 
 
 @pytest.fixture(scope="module")

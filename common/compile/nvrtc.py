@@ -12,6 +12,7 @@ from common.compile.headers import Headers, cuda_folders
 from common.compile.nvrtc_process import compiled, libraries
 from common.compile.nvrtc_worker import Request
 from common.errors import CompileError, LabError
+from common.errors.machine import of_system
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 FLOAT = "__builtin_bit_cast(float, 0x7f{})"
@@ -94,6 +95,8 @@ def _nvrtc() -> Any:
 
         nvrtc.getVersion()
     except (ImportError, RuntimeError, OSError) as error:
+        if isinstance(error, OSError) and error.filename:  # CuPy's own cache, in the home folder
+            raise of_system(error, "CuPy does not import") from error
         raise LabError(
             f"NVRTC cannot be loaded: {str(error) or type(error).__name__}",
             "install the extra cuda13 (or cuda12 for an older driver) into this environment",

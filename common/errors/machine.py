@@ -8,7 +8,7 @@ from tempfile import TemporaryFile
 
 from common.errors import LabError, OutOfMemory
 
-ELSEWHERE = "choose another place with cache=DIR, results=FILE or TMPDIR"
+ELSEWHERE = "choose another place with cache=DIR, results=FILE, TMPDIR or CUPY_CACHE_DIR"
 SPACE = f"free some space there, or {ELSEWHERE}"
 MEMORY = "free memory, or end other processes, and give the command again"
 LIMIT = "raise this limit (ulimit -a), or end other processes"
