@@ -102,5 +102,8 @@ def test_a_row_that_meets_a_full_disk_ends_its_experiment(configured, tmp_path):
     with pytest.raises(MachineError, match="baseline: No space left on device; "):
         experiment.row("baseline", full)
     assert experiment.store.records() == []
+    (tmp_path / "file").touch()
+    with pytest.raises(MachineError, match=r"file/r\.jsonl cannot be written: File exists; "):
+        experiment.attempt("counted", lambda: Store(tmp_path / "file/r.jsonl").append({"counts": 1}))
     assert experiment.attempt("wrong", lambda: 1 / 0) is None
     assert experiment.left_out == ["Left out: wrong: ZeroDivisionError: division by zero"]

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from common.cache.log import note_once
 from common.errors import LabError
+from common.errors.machine import MachineError
 from common.json_values import to_json
 from common.record.record import Record, read_record
 
@@ -133,4 +134,4 @@ class Store:
             raise LabError(f"{self.path} is no regular file, and rows must be read again", OTHER_FILE)
 
     def _unwritable(self, error: OSError) -> LabError:
-        return LabError(f"{self.path} cannot be written: {error.strerror}", OTHER_FILE)
+        return MachineError(f"{self.path} cannot be written: {error.strerror}", OTHER_FILE)
