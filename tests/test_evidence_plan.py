@@ -14,6 +14,7 @@ from common.config import budget, cli
 from common.config.cli import composed
 from common.config.device_choice import DeviceChoice
 from common.config.resolve import resolve
+from common.config.texts import override_text
 from common.json_values import to_json
 from common.record.store import Store
 from experiments.evidence import __main__ as command
@@ -42,7 +43,7 @@ def call(tmp_path, monkeypatch) -> Callable[..., tuple[int, Machine]]:
     def call(*overrides: str, on: Machine | None = None) -> tuple[int, Machine]:
         machine = on or Machine(tmp_path / "r.jsonl")
         monkeypatch.setattr(budget, "clock", lambda: machine.now)
-        return command.main([f"results={machine.results}", *overrides], machine.execute), machine
+        return command.main([f"results={override_text(machine.results)}", *overrides], machine.execute), machine
 
     return call
 
@@ -234,6 +235,18 @@ def test_steps_that_time_all_stacks_ask_the_same(call, tmp_path):
     call(on=Recorded(tmp_path / "r.jsonl"))
     same = [asked_[name] for name in SAME]
     assert all(each == same[0] for each in same)
+
+
+def test_steps_get_a_store_whose_path_has_any_characters(call, tmp_path):
+    place, given = tmp_path / "d'\u00e9t\u00e9, (1)/r.jsonl", set[str]()
+
+    class Asked(Machine):
+        def execute(self, argv: Sequence[str], seconds: float) -> Ended:
+            given.update(word for word in argv if word.startswith("results="))
+            return Ended(0, "")
+
+    assert call(on=Asked(place))[0] == 0
+    assert [composed("config", [word]).results for word in given] == [str(place)]
 
 
 @pytest.mark.parametrize(

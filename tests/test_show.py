@@ -1,9 +1,10 @@
 """Results as a user looks at them: names that differ, complete JSON, one table of several jobs, where to go on."""
 
 import io
-from shlex import quote
+from shlex import quote, split
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from made_records import MODEL, run
 from made_records import shown_run as row
 from omegaconf import OmegaConf
@@ -88,6 +89,9 @@ def test_the_default_store_needs_no_name(monkeypatch, tmp_path):
     assert show_command("last", ROOT / DEFAULT) == "python -m experiments.show last"
     monkeypatch.chdir(tmp_path)
     assert show_command("last", tmp_path / "a b.jsonl") == "python -m experiments.show last 'results=a b.jsonl'"
+    for name in ("a,b.jsonl", "\u00e4.jsonl", "d'or (1).jsonl"):  # what is printed can be given
+        override = split(show_command("last", tmp_path / name))[-1]
+        assert OverridesParser.create().parse_override(override).value() == name
     assert relative(ROOT / DEFAULT) == str(ROOT / DEFAULT)
 
 

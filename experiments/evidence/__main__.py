@@ -14,6 +14,7 @@ from common.config.cli import INTERRUPTED, UNFINISHED, composed, run_task
 from common.config.device_choice import choose_device
 from common.config.run_config import Seed
 from common.config.section import Section
+from common.config.texts import override_text
 from common.display.table import aligned
 from common.errors import LabError
 from common.record.provenance import provenance
@@ -139,7 +140,7 @@ class Evidence:
     def _argv(self, step: Step, seconds: float) -> list[str]:
         if step.run == "pytest":
             return [step.run, *step.args]
-        argv = [step.module, *step.args, f"results={self.store.path}"]
+        argv = [step.module, *step.args, f"results={override_text(self.store.path)}"]
         if step.module == "experiments" and step.row_s is not None:
             argv += [f"row_s={step.row_s:g}", f"budget_s={max(1.0, seconds - START - GRACE):.1f}"]
         return argv

@@ -1,11 +1,13 @@
 """Location of a command's records, and the command that shows them."""
 
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from common import ROOT
+from common.config.texts import quoted
 
 DEFAULT = Path("experiments") / "runs" / "records.jsonl"  # below the root: `results` of conf/config.yaml
 LISTED = 3  # ids; of more, the first and the last
@@ -19,7 +21,9 @@ def closing_lines(ids: Sequence[str], results: Path) -> str:
 
 def show_command(what: str, results: Path) -> str:
     """The command that shows `what`, such as an id or `last`, from the store `results`."""
-    words = [what] if results.absolute() == ROOT / DEFAULT else [what, f"results={relative(results)}"]
+    path = relative(results)
+    plain = re.fullmatch(r"[\w./ ~-]+", path, re.ASCII)  # as Hydra takes it
+    words = [what] if results.absolute() == ROOT / DEFAULT else [what, f"results={path if plain else quoted(path)}"]
     return f"python -m experiments.show {shlex.join(words)}"
 
 
