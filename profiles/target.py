@@ -47,7 +47,12 @@ def read(cfg: DictConfig) -> Profile:
     """The profile that a configuration describes. Raises LabError for a bad value."""
     own, rest = split(cfg, PROFILE_KEYS)
     fields, config = own.fields(Profile, but={"config"}), resolve_one(rest, "a profile", validates=True)
-    return Profile(config, **fields)
+    made = Profile(config, **fields)
+    end = made.position + (1 if made.tool == "timeline" else made.count)
+    if config.model and end > config.model.positions:
+        cause = f"position={made.position} needs a cache of {end} positions, and this one has {config.model.positions}"
+        raise LabError(cause, f"give a lower position= or count=, or model.positions={end}")
+    return made
 
 
 def require_passed(setup: Setup, stack: Stack) -> "LabStack":

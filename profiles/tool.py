@@ -53,7 +53,10 @@ def find(name: str) -> str:
         raise LabError(
             f"{name} is not installed", f"install {FULL_NAMES[name]} and put it on PATH; tool=timeline needs no tool"
         )
-    output = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
+    try:
+        output = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace").stdout
+    except OSError as error:
+        raise LabError(f"{path} does not start: {error.strerror}", f"reinstall {FULL_NAMES[name]}") from error
     version = re.search(r"\b(20\d\d(?:\.\d+)+)", output)
     if not version:
         raise LabError(f"{path} --version prints no version: {output.strip()[:80]!r}", f"reinstall {FULL_NAMES[name]}")
@@ -67,7 +70,7 @@ def call(command: Sequence[str], log: Path) -> str:
 
     Raises LabError, with a specific remedy for KNOWN_ERRORS.
     """
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     log.write_text(done.stdout)
     name = Path(command[0]).name
     for pattern, cause, remedy in KNOWN_ERRORS:

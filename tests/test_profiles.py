@@ -119,6 +119,11 @@ def test_a_tool_is_found_with_its_version(tmp_path, monkeypatch):
     tool(tmp_path, "nsys", "echo nothing of use")
     with pytest.raises(LabError, match="prints no version"):
         find("nsys")
+    tool(tmp_path, "nsys", "printf 'Nsight \\377 version 2024.5.1'")
+    assert find("nsys") == str(path), "whatever else it prints"
+    path.write_bytes(b"\x7fELF of another machine")
+    with pytest.raises(LabError, match=f"^{path} does not start: Exec format error; reinstall Nsight Systems$"):
+        find("nsys")
 
 
 @pytest.mark.parametrize(
@@ -130,6 +135,7 @@ def test_a_tool_is_found_with_its_version(tmp_path, monkeypatch):
         ),
         ("==WARNING== No kernels were profiled.", "ncu.kernel"),
         ("error: disk quota exceeded", "disk quota"),
+        ("error: a kernel printed \\0377", "a kernel printed"),
     ],
 )
 def test_an_error_of_a_tool_is_reported_in_one_line(tmp_path, message, remedy):
@@ -138,7 +144,8 @@ def test_an_error_of_a_tool_is_reported_in_one_line(tmp_path, message, remedy):
         call([str(path)], tmp_path / "log")
     assert remedy in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert message in (tmp_path / "log").read_text(), "the output of the run is kept"
+    kept = message.replace("\\0377", "\ufffd")  # a byte that is no UTF-8
+    assert kept in (tmp_path / "log").read_text(), "the output of the run is kept"
 
 
 @pytest.mark.parametrize(("name", "full"), [("nsys", "Nsight Systems"), ("ncu", "Nsight Compute")])
@@ -157,6 +164,7 @@ def test_without_the_tool_nothing_is_run(monkeypatch, capfd, name, full):
         (["tool=gdb"], "gdb"),
         (["variant=all"], "one stack"),
         (["position=-1"], "position"),
+        (["model=tiny", "position=64"], "position=64 needs a cache of 65 positions, and this one has 64"),
         (["nsys.option=[]"], "option"),
         (["timing=full"], "timing= has no effect on a profile"),
     ],
