@@ -31,7 +31,7 @@ def trace(tiny, seed, synthetic, open_session):
     return run
 
 
-KNOBS = {"vec128": {"l1": "default"}}
+KNOBS = {"vec128": {"l1": "default"}, "graph": {"how": "launches"}}
 
 
 def test_every_block_writes_timestamps_for_every_stage_and_layer(trace, tiny):
@@ -110,6 +110,10 @@ def test_ordinal_timestamps_give_an_order_and_no_share_of_waiting(trace, tiny):
     assert "work (" not in shown
     assert "waiting (" not in shown
     assert "a timestamp is only an ordinal" in reading(found)
+
+
+def test_the_clock_goes_on_from_one_launch_to_the_next(trace):
+    assert list(by_stage(trace("graph"))["stage"]) == list(STAGES)
 
 
 def test_stages_are_ordered_by_their_timestamps():

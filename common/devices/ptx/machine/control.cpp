@@ -102,9 +102,9 @@ void sleep(Warp &w, const In *in) {
 
 void nothing(Warp &w, const In *in) { GO_ON; }
 
-struct Clock { // advances with the scheduler's turns
+struct Clock { // advances with the scheduler's turns, from one launch to the next
   template <bool M> static void lanes(Warp &w, const In *in) {
-    const uint64_t now = w.grid->turn * 64 + 1024;
+    const uint64_t now = (w.grid->earlier + w.grid->turn) * 64 + 1024;
     if (in->imm == 8)
       each<M, uint64_t>(w, in->d, [=](int) { return now; });
     else

@@ -222,6 +222,7 @@ Status Grid::run() {
   if (races && status == finished) report_ = races->letters();
   if (races && !races->found().empty()) report_ = races->found() + (status == finished ? "" : report_), status = raced;
   std::snprintf(launch.report, launch.report_size, "%s", report_.c_str());
+  earlier += turn;
   return status;
 }
 

@@ -250,6 +250,7 @@ struct Grid {
   std::vector<Warp *> lines[looked_lines]; // warps that poll a line with this hash
   uint32_t sleepers = 0, alive = 0, in_flight = 0;
   uint64_t progress = 0, turn = 0;
+  static inline thread_local uint64_t earlier = 0; // turns of the thread's launches before this one
   uint32_t calm_sleeps, restless_waits = 512; // sleeps before the warp that polls on, and what it does not sleep for
   const Warp *restless = nullptr;
   Status status = finished;
