@@ -163,6 +163,8 @@ def test_facts_and_readings_in_their_units(monkeypatch):
         "max_sm_mhz": 1980,
         "max_memory_mhz": 3201,
     }
+    monkeypatch.setattr(nvml, "nvmlSystemGetDriverVersion", lambda: unsupported())
+    assert gpu.properties()["driver"] is None
     assert gpu.reading() == {
         "sm_mhz": 1500,
         "memory_mhz": 3200,

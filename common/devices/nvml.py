@@ -60,7 +60,7 @@ class Gpu:
             "name": self._query(nvml.nvmlDeviceGetName),
             "arch": capability and "sm_{}{}".format(*capability),
             "memory_bytes": memory and memory.total,
-            "driver": nvml.nvmlSystemGetDriverVersion(),
+            "driver": self._query(lambda _: nvml.nvmlSystemGetDriverVersion()),
             "power_limit_w": limit and limit / 1000,
             "max_sm_mhz": self._query(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM),
             "max_memory_mhz": self._query(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_MEM),
