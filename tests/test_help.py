@@ -31,6 +31,10 @@ def shown(module: str, capfd, *argv: str) -> str:
     return capfd.readouterr().out
 
 
+def test_a_command_without_keys_of_its_own_has_no_list_of_them(capfd):
+    assert "Keys (key=value)" not in shown("tests.strength.coverage.__main__", capfd)
+
+
 @pytest.mark.parametrize("module", COMMANDS)
 def test_help_fits_a_screen_and_shows_every_key_as_its_yaml_has_it(module, capfd):
     lines = shown(module, capfd).splitlines()

@@ -34,7 +34,7 @@ def overview(command: str, root: Path) -> str:
         for key, block in blocks.items()
         for line in ([f"{block[0]} (--help {key})"] if _is_section(block) else block)
     ]
-    parts.append("\n  ".join(["Keys (key=value) and their defaults", *lines]))
+    parts += ["\n  ".join(["Keys (key=value) and their defaults", *lines])] if lines else []
     if elsewhere:
         parts.append("Keys of a run are taken, too: python -m experiments --help")
     return "\n\n".join(parts)
