@@ -36,6 +36,10 @@ def test_counts_of_no_stage_are_zeros_and_no_counts_are_unknown():
     fields = ("grid_barriers", "copied_async", "prefetched", "activations_32bit")
     assert [count(row(counts={"embed": {}}), name) for name in fields] == [0, 0, 0, 0]
     assert [count(row(counts={}), name) for name in fields] == [None] * 4
+    copies = {"qkv": {"copied_async": 16, "copied_bulk": 512}, "down": {"copied_bulk": 1024}}
+    stream = io.StringIO()
+    show_tables([row(counts=copies)], "here", "ptx", Console(file=stream, width=200))
+    assert "1.55 kB" in stream.getvalue(), "the bytes of a ring, in bulk or not"
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,8 @@ def _counts(rows: Sequence[Record]) -> Iterator[tuple[Column, list[Any]]]:
         yield Column("grid barriers\na token", group="counts"), sums("grid_barriers")
     for bits, each in loads.items():
         yield Column(f"{bits}-bit\nloads", group="counts"), [*map(_bytes, each)]
-    for head, field in (("cp.async", "copied_async"), ("prefetched", "prefetched")):
-        if any(moved := sums(field)):
+    for head, fields in (("cp.async", ("copied_async", "copied_bulk")), ("prefetched", ("prefetched",))):
+        if any(moved := sums(*fields)):
             yield Column(f"{head}\nbytes", group="counts"), [*map(_bytes, moved)]
     if loads:
         read = sums(*(f"activations_{bits}bit" for bits in BITS))
