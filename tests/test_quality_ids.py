@@ -44,6 +44,8 @@ def test_ids_are_taken_as_given_if_the_model_has_them(ids, tiny):
         ids(ids=[3, tiny.vocab])
     with pytest.raises(LabError, match="65 tokens, the cache has 64 positions"):
         ids(ids=[1] * 65)
+    with pytest.raises(LabError, match=r"both options\.text and options\.ids are given"):
+        ids(ids=[3], text="two one")
 
 
 def test_random_ids_are_those_of_the_seed_and_fit_into_the_cache(ids, tiny):

@@ -54,6 +54,8 @@ def ask(experiment: Experiment) -> ResultTable:
 def given_ids(experiment: Experiment) -> tuple[int, ...]:
     """`options.text` by the weights' tokenizer, else `options.ids`, else random ones from the seed."""
     options, model = experiment.options, experiment.model
+    if options.given("text") and options.given("ids"):
+        raise LabError("both options.text and options.ids are given", "leave one of them out")
     if options.given("text"):
         tokenizer = load_tokenizer(experiment.packed.folder, "give options.ids=[...]")
         ids = encode(tokenizer, options.text("text"))
