@@ -46,11 +46,10 @@ class Profile:
 def read(cfg: DictConfig) -> Profile:
     """The profile that a configuration describes. Raises LabError for a bad value."""
     own, rest = split(cfg, PROFILE_KEYS)
-    fields, config = own.fields(Profile, but={"config"}), resolve_one(rest, "a profile", validates=True)
-    made = Profile(config, **fields)
+    made = Profile(resolve_one(rest, "a profile", validates=True), **own.fields(Profile, but={"config"}))
     end = made.position + (1 if made.tool == "timeline" else made.count)
-    if config.model and end > config.model.positions:
-        cause = f"position={made.position} needs a cache of {end} positions, and this one has {config.model.positions}"
+    if (model := made.config.model) and end > model.positions:
+        cause = f"position={made.position} needs a cache of {end} positions, and this one has {model.positions}"
         raise LabError(cause, f"give a lower position= or count=, or model.positions={end}")
     return made
 
