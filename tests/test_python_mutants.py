@@ -50,3 +50,5 @@ def test_the_command_takes_nine_of_ten_for_enough(monkeypatch, capsys):
     monkeypatch.setattr("tests.strength.python.failure", lambda *_: next(found))
     assert [main(["sample=10", "processes=1"]) for _ in range(2)] == [0, 1]
     assert "8 of 10 are found" in capsys.readouterr().out
+    assert main(["only=chek.py"]) == 2, "none of none is no success"
+    assert capsys.readouterr().err == "error: no mutant has 'chek.py' in its title; leave out only=\n"

@@ -25,6 +25,7 @@ from omegaconf import OmegaConf
 
 from common import ROOT
 from common.config.section import Section
+from common.errors import LabError
 from tests.strength.command import command
 from tests.strength.mutants.operators import Operator, each, named, replaced
 
@@ -137,6 +138,8 @@ def run(argv: Sequence[str]) -> int:
     section = Section(keys | given.values)
     seed, sample = section.whole("seed", 0), section.whole("sample", 1)
     every = [mutant for mutant in mutants() if section.text("only") in str(mutant)]
+    if not every:
+        raise LabError(f"no mutant has {section.text('only')!r} in its title", "leave out only=")
     tried = random.Random(seed).sample(every, min(sample, len(every)))
     print(f"{len(tried)} of {len(every)} mutants, seed {seed}", flush=True)
 
