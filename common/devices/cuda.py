@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -27,20 +28,18 @@ BUFFERS = ("cache", "_state", "_waits", "_stream")  # shared by a session with t
 MODULES = 128  # texts that stay loaded: those of a few stacks with their trials
 
 
+@dataclass(frozen=True)
 class CudaProgram:
     """The loaded kernels, `decode` or one per stage, and their source. dynamic_shared: bytes for each launch."""
 
-    def __init__(self, source: Source, kernels: Sequence[Any], dynamic_shared: int) -> None:
-        self.source, self.kernels, self.dynamic_shared = source, kernels, dynamic_shared
+    source: Source
+    kernels: Sequence[Any]
+    dynamic_shared: int
 
-    def blocks_per_sm(self, driver: Any) -> int:
-        """Blocks that one SM can hold. driver: CuPy's."""
-        pointer, threads = self.kernels[0].kernel.ptr, self.source.launched_threads
-        return driver.occupancyMaxActiveBlocksPerMultiprocessor(pointer, threads, self.dynamic_shared)
-
-    def refuse_oversize(self, blocks: int, per_sm: int, multiprocessors: int) -> None:
+    def refuse_oversize(self, blocks: int, multiprocessors: int) -> None:
         """Raise Refused for a grid that cannot be co-resident: waiting for an absent block never ends."""
-        threads, kernel = self.source.launched_threads, self.kernels[0]
+        threads, kernel, driver = self.source.launched_threads, self.kernels[0], cupy.cuda.driver
+        per_sm = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, self.dynamic_shared)
         largest = MAX_BLOCKS if self.source.by_stage else min(per_sm * multiprocessors, MAX_BLOCKS)
         if not 1 <= blocks <= largest:
             raise Refused(
@@ -131,8 +130,7 @@ class CudaDevice:
         """As Device.session. The weights stay on the GPU until a session with as many or more others is opened."""
         if blocks is None:
             blocks = min(self.multiprocessors * program.source.blocks_per_sm, MAX_BLOCKS)
-        per_sm = program.blocks_per_sm(cupy.cuda.driver)
-        program.refuse_oversize(blocks, per_sm, self.multiprocessors)
+        program.refuse_oversize(blocks, self.multiprocessors)
         return CudaSession(program, self._there(weights), blocks, beside)
 
     def _there(self, weights: torch.Tensor) -> Any:
