@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from common.display.table import Cell, Table
 from common.record.measurement import IMPLAUSIBLE
 from experiments.report.evidence import Evidence, Record, totals
-from experiments.tables.row import plausible
+from experiments.tables.row import microseconds, plausible
 
 OPEN = "not timed yet"
 EXACT = 10_000  # counts below it are shown to the last one
@@ -49,7 +49,7 @@ def effect(row: Record) -> str:
         low, middle, high = (100 * pair[each] for each in ("low", "effect", "high")) if pair else (0, 0, 0)
         spread = f" {middle:+.1f} % [{low:+.1f}, {high:+.1f}]" if pair else ""
         verdict = f": {found['verdict']}" if found["verdict"] else ""
-        parts.append(f"{1e6 * found['seconds']['median']:.1f} us at {found['position']}{verdict}{spread}")
+        parts.append(f"{microseconds(found):.1f} us at {found['position']}{verdict}{spread}")
     return f"{row['device'].get('gpu', 'GPU')}, {row['model']['name']}: {', '.join(parts) or IMPLAUSIBLE}"
 
 

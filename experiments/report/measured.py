@@ -9,7 +9,7 @@ from common.model.shapes import Model
 from common.stacks.catalog import BASELINE
 from common.stacks.stack import prefixes
 from experiments.report.evidence import Evidence, Record, comparable
-from experiments.tables.row import plausible
+from experiments.tables.row import microseconds, plausible
 from experiments.timing.statistics import VERDICT_CONFIDENCE
 
 FAST, RIVALS, RIVAL, BY = "streaming", "rivals", "Triton", "stages"
@@ -144,7 +144,7 @@ def _of_run(run: Record, above: Sequence[str] | None) -> Timed:
     found = {latency["position"]: latency for latency in plausible(run)}
     pair = found[FIRST]["comparison"] if above is not None and tuple(run["parent"]) == tuple(above) else None
     return Timed(
-        us={at: 1e6 * latency["seconds"]["median"] for at, latency in found.items()},
+        us={at: microseconds(latency) for at, latency in found.items()},
         share=found[FIRST]["of_ceiling"],
         change=(pair["effect"], pair["low"], pair["high"]) if pair else None,
         marks={at: UNSTABLE for at, latency in found.items() if latency["verdict"] == "UNSTABLE"},

@@ -10,7 +10,7 @@ from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, title
 from experiments.experiment import Experiment
 from experiments.tables.result_table import ResultTable
-from experiments.tables.row import label_of
+from experiments.tables.row import label_of, microseconds
 
 QUESTION = "how much each variant changes the time against its parent, and the best stack without each of its variants"
 NOTES = (
@@ -70,7 +70,7 @@ def measured(experiment: Experiment, stacks: list[Stack]) -> list[dict[str, Any]
                     "variant": label_of(stack),
                     "position": timed["position"],
                     "parent": title(stack.parent),
-                    "us a token": 1e6 * timed["seconds"]["median"],
+                    "us a token": microseconds(timed),
                     "GB/s": timed["bandwidth"] / 1e9,
                     "% of read ceiling": 100 * timed["of_ceiling"],
                     "effect %": 100 * pair.get("effect", nan),
