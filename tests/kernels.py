@@ -81,7 +81,7 @@ def proved(open_session: Open, synthetic: Callable[[Model, int], torch.Tensor], 
         weights = synthetic(model, seed) if weights is None else weights
         session = open_session(composed.source(model), weights, schedule=seed)
         tokens = session.layout.tokens
-        verdict = validate(session, weights, model, scenarios(model, seed, weights, quick, tokens), seed)
+        verdict = validate(session, weights, scenarios(model, seed, weights, quick, tokens), seed)
         assert verdict.passed, verdict
         if composed.root != composed:
             root = open_session(composed.root.source(model), weights, blocks=5, schedule=seed)

@@ -71,9 +71,9 @@ def opened(moved, tiny, cpu_cache, seed):
 
 def test_a_validation_moves_the_history_once_and_of_the_cache_only_entries(moved, opened, seed):
     session, parent, reference, layout = opened
-    model, weights = layout.model, reference.weights
+    weights = reference.weights
     (start,) = drawn([Start(AT, STEPS)], layout, weights, torch.Generator().manual_seed(seed))
-    verdict = validate(session, weights, model, [start], seed, reference=reference, parent=parent)
+    verdict = validate(session, weights, [start], seed, reference=reference, parent=parent)
     assert verdict.passed, verdict
     snapshots = 1 + 3 * STEPS + 1  # after a reset, of two runs step by step and the parent's, and of a queued one
     check(moved, layout, histories=1, resets=3 + STEPS, snapshots=snapshots)

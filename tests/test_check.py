@@ -35,7 +35,7 @@ def random_weights(model: Model, seed: int) -> torch.Tensor:
 def verdict(seed: int, fault: str = "", at: int = 0, model: Model = MODEL, quick: bool = False, **rest):
     weights = random_weights(model, seed)
     session = FakeSession(model, weights, fault, at)
-    return validate(session, weights, model, scenarios(model, seed, weights, quick), seed, **rest)
+    return validate(session, weights, scenarios(model, seed, weights, quick), seed, **rest)
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,10 @@ def test_a_fault_is_named_by_its_stage_and_layer(fault, at, stage, layer, seed):
         slot = Layout(MODEL).weight("lm_head")
         head = weights[slot.offset : slot.offset + slot.size].view(slot.shape)
         head[1::2] = head[::2]
-        clean = validate(FakeSession(MODEL, weights), weights, MODEL, scenarios(MODEL, seed, weights), seed)
+        clean = validate(FakeSession(MODEL, weights), weights, scenarios(MODEL, seed, weights), seed)
         assert clean.passed, clean
     session = FakeSession(MODEL, weights, fault, at)
-    found = validate(session, weights, MODEL, scenarios(MODEL, seed, weights), seed)
+    found = validate(session, weights, scenarios(MODEL, seed, weights), seed)
     assert found.status == "MISMATCH", f"{fault} passed, seed {seed}"
     assert (found.mismatch.stage, found.mismatch.layer) == (stage, layer), found
     assert "scenario" in str(found)
@@ -156,7 +156,7 @@ def test_twenty_times_the_error_of_fp32_is_found(seed):
     away = 20 * error if clean[at] >= want[0] else -20 * error
     scratch = session.scratch
     session.scratch = lambda: scratch().index_add(0, torch.tensor([at]), torch.tensor([away]))
-    found = validate(session, weights, MODEL, [start], seed)
+    found = validate(session, weights, [start], seed)
     assert (found.mismatch.stage, found.mismatch.layer) == tap
 
 
@@ -175,7 +175,7 @@ def test_weights_that_overflow_fp32_are_refused_without_a_verdict_on_the_kernel(
     weights = random_weights(MODEL, seed) * scale
     session = FakeSession(MODEL, weights)
     with pytest.raises(Refused, match=r"at \w+( of layer \d)? the tolerance is .* largest value is .*; .*rescale"):
-        validate(session, weights, MODEL, scenarios(MODEL, seed, weights), seed)
+        validate(session, weights, scenarios(MODEL, seed, weights), seed)
 
 
 def test_weights_with_near_ties_are_not_refused(seed):

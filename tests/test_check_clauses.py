@@ -44,9 +44,9 @@ def test_a_number_half_way_is_rounded_to_the_even_one(kv, seed):
     model = dataclasses.replace(MODEL, rms_eps=2.0**-5).in_formats(kv=kv)
     weights = weights_of("half way", random_weights(model, seed), Layout(model), seed)
     starts = list(scenarios(model, seed, weights, quick=True))
-    assert validate(FakeSession(model, weights), weights, model, starts, seed).passed
+    assert validate(FakeSession(model, weights), weights, starts, seed).passed
     fault = "half way rounds up" if kv == "bf16" else "half way rounds up of a row"
-    found = validate(FakeSession(model, weights, fault, 1), weights, model, starts, seed).mismatch
+    found = validate(FakeSession(model, weights, fault, 1), weights, starts, seed).mismatch
     assert (found.stage, found.layer, found.tolerance) == ("value", 1, 0)
     assert "half way" in found.note
     if kv == "bf16":

@@ -120,7 +120,7 @@ def test_a_damaged_text_or_decoded_kernel_is_made_again(tmp_path, cpu_cache, tin
 
     def passes() -> bool:
         session = device.session(device.compile(source), weights)
-        return validate(session, weights, tiny, scenarios(tiny, seed, weights, quick=True), seed).passed
+        return validate(session, weights, scenarios(tiny, seed, weights, quick=True), seed).passed
 
     assert passes()
     files = [path for kind in ("ptx", "rows") for path in tmp_path.glob(f"*.{kind}")]

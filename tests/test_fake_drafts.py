@@ -26,7 +26,7 @@ FAULTS = [
 def verdict(tokens: int, seed: int, fault: str = ""):
     weights = random_weights(MODEL, seed)
     session = FakeSession(MODEL, weights, fault, tokens=tokens)
-    return validate(session, weights, MODEL, scenarios(MODEL, seed, weights, tokens=tokens), seed)
+    return validate(session, weights, scenarios(MODEL, seed, weights, tokens=tokens), seed)
 
 
 @pytest.mark.parametrize("tokens", [2, 5])

@@ -119,7 +119,7 @@ def test_every_seed_is_tried_until_one_finds_something(stack, variant, equal, mo
     """Beside the parent, if the variant must be equal to it."""
     asked = []
 
-    def validate(session, weights, model, starts, seed, reference, on_step, parent):
+    def validate(session, weights, starts, seed, reference, on_step, parent):
         asked.append((seed, [start.ids for start in starts], parent))
         return replace(WRONG if len(asked) == 3 else RIGHT, seed=seed)
 

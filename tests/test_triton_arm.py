@@ -49,9 +49,7 @@ def session(tiny, cpu_cache) -> TritonSession:
 
 
 def test_every_stage_passes_on_tiny(tiny, session, expected):
-    verdict = validate(
-        session, expected.weights, tiny, scenarios(tiny, SEED, expected.weights, quick=True), SEED, expected
-    )
+    verdict = validate(session, expected.weights, scenarios(tiny, SEED, expected.weights, quick=True), SEED, expected)
     assert verdict.passed, str(verdict)
     assert verdict.steps == 5
 
@@ -61,7 +59,7 @@ def test_their_ptx_passes_with_groups_of_3_and_has_no_race(cpu_cache, seed):
     weights, layout = packed(GROUPS_OF_3, cpu_cache), Layout(GROUPS_OF_3)
     session = TritonSession(layout, weights, PtxDevice(cpu_cache / "kernels", races=True, seed=seed), SMALL)
     some = drawn(STARTS, layout, weights, torch.Generator().manual_seed(SEED))
-    verdict = validate(session, weights, GROUPS_OF_3, some, SEED)
+    verdict = validate(session, weights, some, SEED)
     assert verdict.passed, str(verdict)
     of("norm_matvec", -1, constant(COUNT=132))(session.kernels.launches)
     session.reset([1], 0)
@@ -127,7 +125,7 @@ def test_a_bias_and_no_norm_are_judged_too(kernel, change, place, cpu_cache):
     changed = TritonSession(Layout(TRAITS), weights, PtxDevice(cpu_cache / "kernels"), SMALL)
     of(kernel, 0, constant(**change))(changed.kernels.launches)
     some = drawn([Start(TRAITS.positions - 1)], Layout(TRAITS), weights, torch.Generator().manual_seed(SEED))
-    verdict = validate(changed, weights, TRAITS, some, SEED)
+    verdict = validate(changed, weights, some, SEED)
     assert verdict.passed if not place else str(verdict.mismatch).startswith(f"{place} "), str(verdict)
 
 
@@ -136,7 +134,7 @@ def test_a_planted_error_is_found(name, tiny, session, expected):
     plant, place = PLANTED[name]
     plant(session.kernels.launches)
     some = drawn([Start(3, given=2)], session.layout, expected.weights, torch.Generator().manual_seed(SEED))
-    verdict = validate(session, expected.weights, tiny, some, SEED, expected)
+    verdict = validate(session, expected.weights, some, SEED, expected)
     assert str(verdict.mismatch).startswith(f"{place} "), str(verdict)
 
 

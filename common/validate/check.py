@@ -10,7 +10,6 @@ from torch import Tensor
 from common.devices.kv_cache import KvCache
 from common.devices.protocol import Session
 from common.devices.unwritten import NUMBER
-from common.model.shapes import Model
 from common.validate.drafts import accepted, looked_up, lookup_difference
 from common.validate.reference import Past, Taps
 from common.validate.rounding import half_way, rounding_error, row_error, wrong_ties
@@ -33,7 +32,6 @@ from common.validate.verdict import Mismatch, Tap, Verdict, Worst
 def validate(
     session: Session,
     weights: Tensor,
-    model: Model,
     scenarios: Iterable[Scenario],
     seed: int,
     reference: ReferenceSteps | None = None,

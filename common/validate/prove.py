@@ -60,9 +60,7 @@ def prove(
 
         session = open_session(replace(own, text=edit(own.text)))
         parent = open_session(others[0]) if others else None
-        verdict = validate(
-            session, weights, trial.model, starts, seed, reference=reference, parent=parent, on_step=on_step
-        )
+        verdict = validate(session, weights, starts, seed, reference, on_step, parent)
     if verdict.mismatch:
         note = f"{verdict.mismatch.note}, trial: {trial.name}"
         return replace(verdict, mismatch=replace(verdict.mismatch, note=note))

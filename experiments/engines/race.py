@@ -151,7 +151,7 @@ def judged(session: Session, lab: Setup, shown: Collection[str] | None = None) -
     """
     seed, weights = lab.config.seed, lab.packed.flat
     drawn = scenarios(lab.model, seed, weights, quick=True, tokens=session.layout.tokens)
-    verdict = validate(session, weights, lab.model, drawn, seed, lab.expected, shown=shown)
+    verdict = validate(session, weights, drawn, seed, lab.expected, shown=shown)
     if verdict.mismatch:
         raise Mismatched(f"{verdict.mismatch}; seed {seed}", "correct that stage; only what passes is timed")
     return LOGITS if shown else STAGES

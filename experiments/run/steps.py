@@ -243,8 +243,7 @@ class LabStack:
             on_step = partial(self._show_step, f"{of}, token {{}} of {all_tokens}: {{}}")
             starts = scenarios(setup.model, seed, weights, quick, tokens)
             with nullcontext() if alone else closing(self.parent.session()) as parent:
-                case = session, weights, setup.model, starts, seed
-                verdict = validate(*case, reference=setup.expected, on_step=on_step, parent=parent)
+                verdict = validate(session, weights, starts, seed, setup.expected, on_step, parent)
             with part("trials"):
                 verdict = self._tried(verdict, f"{of}, ")
             if not verdict.passed:

@@ -46,7 +46,6 @@ def prove(
         verdict = validate(
             session,
             weights,
-            model,
             scenarios(model, seed, weights, quick, tokens=session.layout.tokens),
             seed,
             reference=reference,
@@ -90,7 +89,7 @@ def test_any_grid_and_block(tiny, cpu_cache, blocks, threads, seed):
     weights = weights_of(tiny, seed, cpu_cache)
     with opened(build([], tiny, threads), weights, blocks) as session:
         verdict = validate(
-            session, weights, tiny, scenarios(tiny, seed, weights, quick=True, tokens=session.layout.tokens), seed
+            session, weights, scenarios(tiny, seed, weights, quick=True, tokens=session.layout.tokens), seed
         )
         assert verdict.passed, verdict
 

@@ -30,7 +30,7 @@ def test_they_pass_and_an_older_gpu_is_refused(tiny, cpu_cache, seed):
     device = PtxDevice(cpu_cache / "kernels", seed=seed)
     some = drawn([Start(5, 2)], source.layout, weights, torch.Generator().manual_seed(seed))
     with closing(device.session(device.compile(source), weights, 3)) as session:
-        verdict = validate(session, weights, tiny, some, seed)
+        verdict = validate(session, weights, some, seed)
     assert verdict.passed, f"{verdict}, seed {seed}"
     with pytest.raises(Refused, match=r"graph needs sm_90 and the target is sm_80.*; leave out how=pdl, or"):
         PtxDevice(cpu_cache / "kernels", arch=80).compile(source)

@@ -67,7 +67,7 @@ def test_a_kernel_without_a_trait_is_found(lacking, open_session, synthetic, see
     session = open_session(Composed(()).source(other), moved(weights, model, other))
     reference = ReferenceSteps(Layout(model), weights)
     cases = scenarios(model, seed, weights, quick=True)
-    found = validate(session, weights, model, cases, seed, reference=reference).mismatch
+    found = validate(session, weights, cases, seed, reference=reference).mismatch
     assert found.stage == stage, found
 
 

@@ -48,7 +48,7 @@ class Full:
         known = str(composed)
         if known not in self.roots:
             session = self.session(composed)
-            verdict = validate(session, self.weights, self.model, [self.start], self.seed)
+            verdict = validate(session, self.weights, [self.start], self.seed)
             assert verdict.passed, verdict
             self.roots[known] = self.step(session)
         return self.roots[known]

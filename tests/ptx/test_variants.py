@@ -91,6 +91,6 @@ def test_split_kv_at_every_position(open_session, synthetic, tiny, chunk, seed):
             ids = torch.randint(tiny.vocab, (position + 1,), generator=random).tolist()
             yield Scenario(f"position {position}", position, tuple(ids), history if position else None)
 
-    verdict = validate(session, weights, tiny, starts(), seed)
+    verdict = validate(session, weights, starts(), seed)
     assert verdict.passed, verdict
     assert verdict.steps == tiny.positions

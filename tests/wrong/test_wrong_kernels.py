@@ -36,7 +36,7 @@ def refused(cpu_cache: Path, tiny, seed) -> Callable[[str], Mismatch]:
         weights = load("synthetic", tiny, None, cpu_cache, seed)[2].flat
         device = PtxDevice(cpu_cache, seed=seed)
         with closing(device.session(device.compile(kernel(tiny, body)), weights, blocks=1)) as session:
-            verdict = validate(session, weights, tiny, scenarios(tiny, seed, weights), seed)
+            verdict = validate(session, weights, scenarios(tiny, seed, weights), seed)
         assert verdict.status == "MISMATCH", verdict
         return verdict.mismatch
 
@@ -48,7 +48,7 @@ def test_the_correct_step_passes(cpu_cache, tiny, seed):
     device = PtxDevice(cpu_cache, seed=seed)
     program = device.compile(kernel(tiny, "Baseline<Kernel>::step(c);"))
     with closing(device.session(program, weights, blocks=1)) as session:
-        assert validate(session, weights, tiny, scenarios(tiny, seed, weights), seed).passed, seed
+        assert validate(session, weights, scenarios(tiny, seed, weights), seed).passed, seed
 
 
 def test_kernel_that_works_only_in_the_first_launch(refused):
