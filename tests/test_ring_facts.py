@@ -9,6 +9,8 @@ from sampled import sampled
 
 from common.compile.nvrtc import compile_ptx
 from common.compile.sass import sass
+from common.config.resolve import model_named
+from common.stacks.catalog import read_catalog
 
 RINGS = ("bulk_ring", "vec128 bulk_ring", "joint_heads folded_norm by_value bulk_ring")
 HEAD_GAINS = 4  # loads by 64 bits of a lane, for a query's and a key's norm, whatever the variants
@@ -55,6 +57,13 @@ def test_tensor_rows_multiply_128_weights_by_an_instruction(nvrtc):
     assert once.count("HMMA") == sum(rows[k] * k // warps // 128 for k in inputs)
     assert own.count("HMMA") == 2 * once.count("HMMA")
     assert own.count("FFMA") < lanes.count("FFMA") / 2
+
+
+def test_the_slots_chosen_for_the_widest_shape_fit_an_sm(nvrtc):
+    """227 KB: what the block keeps beside the ring grows with both widths of the model."""
+    names = read_catalog().stacks["streaming"].variants
+    (own,) = nvrtc.resources(Composed(names).source(model_named("qwen3_8b").in_formats("int8")), "decode", ("sm_90",))
+    assert 8 * 16 * 1024 < own.shared <= 227 * 1024
 
 
 def test_tensor_rows_load_weights_before_the_input_arrives(nvrtc):
