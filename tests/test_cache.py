@@ -29,7 +29,7 @@ HOUR = 3600
 
 @pytest.fixture(autouse=True)
 def no_limit_afterwards(monkeypatch):
-    monkeypatch.setattr(folder, "_limit", (None, 0.0))
+    monkeypatch.setattr(folder, "_limit", None)
 
 
 def name(number: int, suffix: str = ".cubin") -> str:
@@ -80,6 +80,20 @@ def test_reading_counts_as_use_and_leaves_the_time_of_writing(tmp_path):
     cached(path, lambda: pytest.fail("made again"))
     assert path.stat().st_mtime_ns == written
     assert time.time() - files(tmp_path)[0].used < HOUR / 2
+
+
+def test_a_process_looks_at_the_folder_again_when_it_has_written_much(tmp_path):
+    """Its first file, and then each hundredth of the limit: a look takes long where there are many files."""
+    keep_below(tmp_path, 100_000)
+    keep(tmp_path, 1)
+    others = [keep(tmp_path, 2 + number, age=HOUR, size=100) for number in range(3)]
+    for other in others:
+        os.truncate(other, 90_000)  # by other processes
+    few = [keep(tmp_path, 10 + number) for number in range(6)]
+    assert all(each.exists() for each in (*others, *few))
+    last = [keep(tmp_path, 20 + number) for number in range(2)]
+    assert sum(each.exists() for each in others) == 1
+    assert all(each.exists() for each in (*few, *last))
 
 
 def test_a_file_larger_than_the_limit_stays_until_the_next_one(tmp_path):

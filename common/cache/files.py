@@ -83,7 +83,7 @@ def writing(path: Path) -> Iterator[Path]:
                 file.seek(length)
                 file.write(checksum)
             part.replace(path)
-            make_room(path)
+            make_room(path, length + CHECKSUM)
     finally:
         with suppress(OSError):  # renamed, or never made
             part.unlink()

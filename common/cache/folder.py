@@ -8,6 +8,8 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +29,7 @@ FILE = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{64})(\.\w+)(\.[-0-9]+\.part)?")
 # Files of these kinds are opened again after the check: a kernel when it is loaded, a part when it is renamed. All
 # others are read, or mapped, through the open file that was checked, which outlives the file's name.
 NEEDED, NEEDED_S = ("kernels", UNFINISHED), 3600.0
+UNSEEN = 0.01  # of the limit: what a process writes before it looks at all files again, 0.3 s for 40,000 of them
 
 
 class CachedFile(NamedTuple):
@@ -51,21 +54,24 @@ def files(root: Path) -> list[CachedFile]:
 
 
 def keep_below(root: Path, size: float) -> None:
-    """Set the limit for `make_room`: the cache in `root` stays below `size` bytes."""
+    """Set the limit for `make_room`: the cache in `root` stays below `size` bytes, but for `UNSEEN` of each process."""
     global _limit
-    _limit = (root.absolute(), size)
+    _limit = _Limit(root.absolute(), size)
 
 
-def make_room(newest: Path) -> None:
-    """Remove the least recently used files until the cache keeps its limit. `newest`, just written, stays.
+def make_room(newest: Path, size: int) -> None:
+    """Remove the least recently used files until the cache keeps its limit. `newest`, just written, stays; its `size`.
 
     Other processes may do the same at the same time; at worst more files go than necessary, and are made anew.
     """
-    root, size = _limit
-    if root is None or not newest.absolute().is_relative_to(root):
+    if _limit is None or not newest.absolute().is_relative_to(_limit.root):
         return
-    found = files(root)
-    excess = sum(file.size for file in found) - size
+    _limit.unseen += size
+    if _limit.unseen <= UNSEEN * _limit.size:
+        return
+    _limit.unseen = 0
+    found = files(_limit.root)
+    excess = sum(file.size for file in found) - _limit.size
     for file in found:
         if excess <= 0:
             break
@@ -76,7 +82,14 @@ def make_room(newest: Path) -> None:
                 excess -= file.size
 
 
-_limit: tuple[Path | None, float] = (None, 0.0)
+@dataclass
+class _Limit:
+    root: Path
+    size: float
+    unseen: float = inf  # bytes that this process has written since it last looked; it looks after its first file
+
+
+_limit: _Limit | None = None
 
 
 def _scan(root: Path) -> Iterator[CachedFile]:
