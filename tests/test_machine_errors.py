@@ -48,6 +48,15 @@ def test_a_compiler_that_fails_is_the_machines_fault(compiler, script, cause):
     assert found.value.cause == f"g++ failed: {cause}"
 
 
+def test_a_machine_without_a_compiler_gives_no_verdict(tmp_path, monkeypatch, capfd):
+    """Else resume=true would keep it when there is one."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    argv = ["variant=baseline", "model=tiny", "device=ptx", "archs=[]", "validate=quick", f"cache={tmp_path}/cache"]
+    assert main([*argv, f"results={tmp_path}/r.jsonl"]) == 2
+    assert "error: kernels on the CPU need g++, which is not installed; " in capfd.readouterr().err
+    assert Store(tmp_path / "r.jsonl").records() == []
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [

@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 
 from common import ROOT
 from common.cache.files import intact, making, writing
-from common.errors import LabError
 from common.errors.machine import MachineError, of_system, system_errors
 
 GROUPS = min(4, os.cpu_count() or 1)  # groups of units, each compiled as one: shared headers take as long as a unit
@@ -43,7 +42,7 @@ def built(target: Path, units: Sequence[Path], flags: Sequence[str], linking: Se
 
 @cache
 def version() -> str:
-    """First line of `g++ --version`. Raises LabError without g++."""
+    """First line of `g++ --version`. Raises MachineError without g++."""
     return run(["--version"]).splitlines()[0]
 
 
@@ -69,11 +68,11 @@ def sha(*parts: str) -> str:
 def run(arguments: Sequence[str]) -> str:
     """Output of g++, with messages in English.
 
-    Raises LabError without g++, and MachineError with the whole output where it fails: its texts are the lab's own.
+    Raises MachineError without g++, and with the whole output where it fails: its texts are the lab's own.
     """
     gxx = shutil.which("g++")
     if not gxx:
-        raise LabError(
+        raise MachineError(
             "kernels on the CPU need g++, which is not installed",
             "install it (Debian: apt install g++), or use device=cuda",
         )

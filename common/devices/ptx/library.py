@@ -23,7 +23,7 @@ FLAGS = (
 
 
 def library(cache: Path, note: Callable[[str], None] = lambda text: None) -> Path:
-    """The path of the compiled library. Raises LabError without g++, and MachineError if it fails.
+    """The path of the compiled library. Raises MachineError without g++, or if it fails.
 
     note: called if the library must be compiled, which takes a while.
     """
