@@ -14,7 +14,7 @@ SAMPLING_SEEDS = 2**63
 
 @dataclass(frozen=True)
 class Sampling:
-    """Choice of the next token from the logits. temperature 0: the largest logit, and nothing else counts.
+    """Choice of the next token from the logits. temperature 0: the largest logit, after the penalty.
 
     top_k               only the k largest logits, and all that equal the last of them; 0: all
     top_p               only the most probable tokens that together reach this probability, after top_k
