@@ -48,7 +48,8 @@ def compare(parent: Sequence[float], child: Sequence[float]) -> Comparison:
     UNSTABLE        neither, or fewer rounds than MIN_SAMPLES
     It is not enough that the interval excludes 0: consecutive rounds are correlated, so the bootstrap interval of a few
     rounds is too narrow. A kernel was compared with itself, with noise of 0.1 to 2 % per round and a correlation of 0.3
-    between rounds: the factor of two gave 1 wrong verdict in 1,000, and excluding 0 alone gave more than 20.
+    between rounds: the factor of two gave 1 wrong verdict in 1,000, up to 5 with all the looks that `measure` takes as
+    rounds are added, and excluding 0 alone gave more than 20.
     Raises ValueError when the numbers of samples differ.
     """
     if len(parent) != len(child):
