@@ -107,9 +107,9 @@ def disturbances(readings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def of_this_run() -> int:
-    """Number of processes with this one's parent and command, itself included: the workers of a run.
+    """Number of processes with this one's parent and command, itself included: the workers of a run on one GPU.
 
-    Two of them share a GPU in turn (experiments/run/sweep.py): the other one compiles while this one measures.
+    Two of them at most share a GPU in turn (experiments/run/sweep.py): one compiles while the other one measures.
     """
     parent, own, alike = os.getppid(), _command("self"), 0
     for folder in Path("/proc").glob("[0-9]*"):
@@ -117,7 +117,7 @@ def of_this_run() -> int:
             # "pid (name) state parent ...", and a name may have any character
             of = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             alike += of == parent and _command(folder.name) == own
-    return alike
+    return min(alike, 2)  # more are those of other GPUs
 
 
 def _command(process: str) -> bytes:
