@@ -60,14 +60,16 @@ def test_a_key_has_what_the_record_says_it_is_of(tiny):
 def test_every_setting_that_decides_an_answer_is_part_of_its_identity(configured):
     config = configured("model=tiny", "seed=5")
     others = (Validation(2, None, "all"), Timing(1, 1, 1, 1, 0.1, 1, None, ()), 3, ("sm_80",))
-    row = to_json({"key": "k", "parent": ["p"], "seed": 5, "asked": request_of(config)})
+    row = to_json({"key": "k", "parent": ["p"], "seed": 5, "validator": "v", "asked": request_of(config)})
     assert tuple(row["asked"]) == REQUESTED
     rows = {
         name: {**row, "asked": to_json(request_of(replace(config, **{name: other})))}
         for name, other in zip(REQUESTED, others, strict=True)
     }
-    rows |= {name: {**row, name: other} for name, other in (("key", "l"), ("parent", []), ("seed", 6))}
-    assert {name for name, other in rows.items() if identity(other) == identity(row)} == {"seed"}
+    rows |= {
+        name: {**row, name: other} for name, other in (("key", "l"), ("parent", []), ("seed", 6), ("validator", "w"))
+    }
+    assert {name for name, other in rows.items() if identity(other) == identity(row)} == {"seed", "validator"}
     assert {name for name, other in rows.items() if proof_of(other) == proof_of(row)} == {"parent", "timing", "archs"}
 
 

@@ -66,7 +66,7 @@ def sweep(configured, cpu_cache: Path, tmp_path: Path, seed, monkeypatch):
     return run
 
 
-def test_what_was_validated_is_only_timed(sweep):
+def test_what_was_validated_is_only_timed(sweep, monkeypatch):
     validated = sweep(Workers(), "timing=none").records
     workers = Workers()
     timed = sweep(workers, "timing=quick").records
@@ -81,6 +81,10 @@ def test_what_was_validated_is_only_timed(sweep):
     workers = Workers()
     sweep(workers, "timing=quick", "validate.seeds=2", "timing.rounds=9")
     assert [job["proof"] for job in workers.sent] == [None] * 3, "it failed"
+    monkeypatch.setattr("experiments.run.describe.sources_sha", lambda *code: "of a validator with one trial more")
+    workers = Workers()
+    sweep(workers, "timing=quick", "timing.rounds=9")
+    assert [job["proof"] for job in workers.sent] == [None] * 3, "another validator"
 
 
 def test_a_gpu_run_says_before_it_starts_how_long_it_takes(sweep, monkeypatch):

@@ -104,6 +104,7 @@ class RunRecord(KernelRecord):
     status    of the validation, or of the error that ended the run; `reason` in one line, `report` in many
     proof     id of the record with the validation of the same kernel, if this one has none
     asked     options of the run beyond its key; None where a row has none
+    validator digest of the code that validates; "" where a row has none
     counts    of one step at position 1, by stage
     latencies, generation   times at each position; of many tokens from position 0 on
     took      seconds of the run; seconds: of its parts, see experiments/run/describe.py
@@ -125,6 +126,7 @@ class RunRecord(KernelRecord):
     proof: str = ""
     blocks: int | None = None
     asked: JSON | None = None
+    validator: str = ""
     took: float | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from common.cache.sources import sources_sha
 from common.compile.sass import Resources
 from common.config.run_config import RunConfig
 from common.devices.counters import Counts
@@ -76,6 +77,7 @@ def origin_of(setup: Setup, device: Mapping[str, Any], stack: Stack, source_sha:
         "threads": config.threads,
         "asked": request_of(config),
         "seed": config.seed,
+        "validator": sources_sha("common/validate/*.py"),
     }
 
 
@@ -88,9 +90,12 @@ def identity(row: Mapping[str, Any]) -> str:
 
 
 def proof_of(row: Mapping[str, Any]) -> str:
-    """Everything that decides the verdict of a run's validation against the reference: nothing of how it is timed."""
+    """Everything that decides the verdict of a run's validation against the reference: nothing of how it is timed.
+
+    A verdict of another validator's code, which may have had fewer trials, proves nothing.
+    """
     settings = {name: value for name, value in (row.get("asked") or {}).items() if name not in ("timing", "archs")}
-    return json.dumps([row["key"], row["seed"], settings], sort_keys=True)
+    return json.dumps([row["key"], row["seed"], row.get("validator"), settings], sort_keys=True)
 
 
 def request_of(config: RunConfig) -> dict[str, Any]:
