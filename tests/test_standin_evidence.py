@@ -33,7 +33,7 @@ SMALL = {
     "megaqwen": ["variant=fused_head"],
     "ablation": ["options.variants=[fused_head]", "options.best=fused_head"],
     "roofline": ["options.variants=[vec128]"],
-    "positions": ["options.variants=[fused_head]", "options.positions=[1,40]", "model.positions=64"],
+    "positions": ["options.variants=[fused_head]", "options.positions=[1,40]", "model.positions=256"],
     "quality": ["options.variants=[vec128]", "options.tokens=3"],
 }
 # Fields that depend on Python's own clock, which is real, and so differ from call to call.

@@ -36,7 +36,7 @@ def test_the_ids_of_200_conversations_are_those_of_transformers(engine, seed, mo
     monkeypatch.setattr(Engine, "_decode", lambda self, steps, sampling: rng.choices(vocab, k=steps))
     monkeypatch.setattr(
         "experiments.generation.engine.prefill",
-        lambda model, layout, weights, ids, kept: kept.new_zeros(*kept.shape[:3], len(ids), kept.shape[4]),
+        lambda layout, weights, ids, kept: kept.new_zeros(*kept.shape[:3], len(ids), kept.shape[4]),
     )
     at = engine.session.layout.state["ids"].offset
     for number in range(200):
