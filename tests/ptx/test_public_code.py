@@ -218,6 +218,7 @@ def test_eight_words_are_loaded_and_stored(machine):  # noqa: F811
         ("", "mapa.shared::cluster.u32 %r2, %r3, 0;", "clusters of several blocks"),
         ("", "barrier.cluster.arrive.aligned;", "clusters of several blocks"),
         ("", "call.uni twice, (param0);", "twice, which was not inlined: calls of functions are not executed"),
+        ("", "t: .branchtargets a, b; brx.idx %r1, t; a: b:", "brx.idx: branches by a table are not executed"),
         ("", "red.global.add.noftz.v2.f16 [%rd1], {%r1, %r2};", "does not know red.global.add.noftz.v2.f16"),
         ("", "atom.global.max.f32 %r1, [%rd1], %r2;", "does not know atom.global.max.f32"),
         ("", "{ .shared .b32 s; } { .shared .b32 s; }", "a second variable s"),

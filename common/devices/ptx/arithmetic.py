@@ -8,6 +8,7 @@ from common.devices.ptx.rows import ABSENT, Instruction, Place, listed, unknown
 from common.devices.ptx.text import WIDTHS, wrong
 
 ROUNDING = {"rn": 1, "rm": 2, "rp": 3, "rz": 4, "rni": 5, "rmi": 6, "rpi": 7, "rzi": 8}
+OWN = {"tf32": "b32", "e4m3x2": "b16", "e5m2x2": "b16"}  # types of cvt alone, and of their registers
 Rule = Callable[[Decoder, Instruction], None]
 
 
@@ -121,8 +122,9 @@ def lop3(d: Decoder, one: Instruction) -> None:
 
 def cvt(d: Decoder, one: Instruction) -> None:
     *words, to_kind, kind = one.words
-    if to_kind == "tf32":
-        return d.emit(one.name, d.register(one.operands[0], 4), d.value(one.operands[1], kind))
+    if to_kind in OWN or kind in OWN:
+        count = 2 if kind == "f32" and to_kind != "tf32" else 1
+        return plain(OWN.get(to_kind, to_kind), *[OWN.get(kind, kind)] * count)(d, one)
     imm = sum(ROUNDING.get(each, 0) for each in words)
     imm |= 16 * ("sat" in words) | 32 * ("ftz" in words) | 64 * ("relu" in words)
     if set(words) - {*ROUNDING, "sat", "ftz", "relu"}:

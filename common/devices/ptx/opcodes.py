@@ -1,10 +1,12 @@
 """Instructions of PTX as operations of the machine: the rule of each opcode, and instructions of a whole warp."""
 
+from dataclasses import replace
+
 from common.devices.ptx.accesses import atom, cp, cvta, fence, isspacep, ld, mbarrier, prefetch, st
 from common.devices.ptx.arithmetic import Rule, approximate, cvt, lop3, mov, plain, selp, setp
 from common.devices.ptx.decode import Decoder
 from common.devices.ptx.matrices import ldmatrix, mma, stmatrix, wmma
-from common.devices.ptx.rows import ABSENT, Instruction, listed, unknown
+from common.devices.ptx.rows import ABSENT, DIRECTLY, INDIRECT, Instruction, listed, unknown
 from common.devices.ptx.text import demangled, wrong
 
 
@@ -79,6 +81,8 @@ def _call(d: Decoder, one: Instruction) -> None:
         return d.emit("nop")
     if named == ["__assertfail"]:
         return d.emit("trap.assert", a=d.passed[listed(one.operands[-1].strip("()"))[0]])
+    if named[0].startswith("%"):
+        raise wrong(one.line, f"a call of what {named[0]} points to: {INDIRECT}", DIRECTLY)
     function = SLOW_PATHS.get(named[0], demangled(named[0]))
     raise wrong(
         one.line,
@@ -96,11 +100,17 @@ def _bare(name: str) -> Rule:
     return lambda d, one: d.emit(name)
 
 
-_binary, _unary, _ternary = plain("", "", ""), plain("", ""), plain("", "", "", "")
+def _binary(d: Decoder, one: Instruction) -> None:
+    if one.type == "relu":  # NVRTC writes it behind the type
+        one = replace(one, words=("relu", *one.words[:-1]))
+    (_pairs if one.type in ("s16x2", "u16x2") else _numbers)(d, one)
+
+
+_numbers, _pairs, _unary, _ternary = plain("", "", ""), plain(*["b32"] * 3), plain("", ""), plain("", "", "", "")
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "copysign"), _binary),
     **dict.fromkeys(("neg", "abs", "not", "cnot", "rcp", "sqrt", "brev"), _unary),
-    **dict.fromkeys(("fma", "mad", "sad", "dp4a"), _ternary),
+    **dict.fromkeys(("fma", "mad", "sad", "dp2a", "dp4a"), _ternary),
     **dict.fromkeys(("shl", "shr"), plain("", "", "u32")),
     **dict.fromkeys(("popc", "clz", "bfind"), plain("u32", "")),
     **dict.fromkeys(("ex2", "lg2", "sin", "cos", "tanh", "rsqrt"), approximate),
@@ -117,7 +127,7 @@ RULES: dict[str, Rule] = {
     "bfi": plain("", "", "", "u32", "u32"),
     "lop3": lop3,
     "mov": mov,
-    "set": _binary,  # 16-bit floats only
+    "set": _binary,  # floats of 16 bits, and of 32 to such
     "setp": setp,
     "selp": selp,
     "cvt": cvt,

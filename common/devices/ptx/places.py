@@ -7,7 +7,7 @@ filled before a warp begins.
 import re
 import struct
 
-from common.devices.ptx.rows import ABSENT, CLUSTERS, REMEDY, Decoded, Place
+from common.devices.ptx.rows import ABSENT, CLUSTERS, DIRECTLY, INDIRECT, REMEDY, Decoded, Place
 from common.devices.ptx.text import WIDTHS, Kernel, Module, Statement, Variable, variable_of, wrong
 
 FIRST_PLACE = 512
@@ -62,7 +62,7 @@ class Places:
             self.passed[passed[1]] = ABSENT
         elif statement.text.startswith(".local"):
             self._lay(variable_of(statement.text, statement.line))
-        elif not statement.text.startswith((".pragma", ".shared", ".extern .shared")):
+        elif not statement.text.startswith((".pragma", ".call", ".branch", ".shared", ".extern .shared")):
             raise wrong(statement.line, f"not known: {statement.text[:60]}")
 
     def lay_shared(self) -> None:
@@ -111,6 +111,8 @@ class Places:
             return self.filled(PARAMETERS, 8, self.kernel.parameters[name][0])
         if name.startswith(OF_CLUSTERS):
             raise wrong(self.line, f"{name}: {CLUSTERS}", REMEDY)
+        if name in self.module.functions:
+            raise wrong(self.line, f"the address of the function {name} is taken: {INDIRECT}", DIRECTLY)
         raise wrong(self.line, f"{name} is no register")
 
     def _width(self, kind: str) -> int:

@@ -8,6 +8,8 @@ from common.devices.ptx.text import wrong
 ABSENT = 0  # place of an absent operand
 CLUSTERS = "clusters of several blocks are not executed"
 REMEDY = "compile for a target or with options that do without"
+INDIRECT = "calls through pointers are not executed"
+DIRECTLY = "call the function by its name, or pass it as an argument of a template"
 BEYOND = {  # beginnings of instructions that are not executed, and the reason
     "wgmma": "matrices of a group of warps are not executed",
     "tcgen05": "tensor memory is not executed",
@@ -19,6 +21,7 @@ BEYOND = {  # beginnings of instructions that are not executed, and the reason
     "mapa": CLUSTERS,
     "getctarank": CLUSTERS,
     "barrier.cluster": CLUSTERS,
+    "brx": "branches by a table are not executed",
     "tex": "textures are not executed",
     "suld": "surfaces are not executed",
     "sust": "surfaces are not executed",

@@ -11,7 +11,7 @@ from common.errors import CompileError
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LINE_DIRECTIVE = re.compile(r"^([ \t]*\.(?:loc|file)\b[^\n;]*);?", re.MULTILINE)
-_STATEMENT = re.compile(r"\s*(?:([\w$%]+):(?!:)|(\{)|(\})|((?:[^;{}]|\{[^{}]*\})+);)")
+_STATEMENT = re.compile(r"\s*(?:([\w$%]+)\s*:(?!:)|(\{)|(\})|((?:[^;{}]|\{[^{}]*\})+);)")
 _TOP = re.compile(
     r"\s*(?:(?P<section>\.section\s+[\w.$]+\s*\{)"
     r"|(?:\.(?:visible|weak|extern|common)\s+)*\.(?P<kind>entry|func)\s*(?P<head>[^{;]*)(?P<end>[{;])"
@@ -77,6 +77,7 @@ class Module:
     target: str
     lines: Lines
     kernels: dict[str, Kernel] = field(default_factory=dict)
+    functions: set[str] = field(default_factory=set)
     variables: dict[str, Variable] = field(default_factory=dict)
 
 
@@ -101,6 +102,8 @@ def parse(text: str, name: str = "PTX") -> Module:
         if found["section"]:
             at = _closing(text, at, lines)
         elif found["kind"]:
+            if found["kind"] == "func":
+                module.functions.add(re.sub(r"^\s*\([^)]*\)", "", found["head"]).partition("(")[0].strip())
             if found["end"] == "{":
                 end = _closing(text, at, lines)
                 if found["kind"] == "entry":

@@ -21,8 +21,7 @@ template <class T, bool Flush> struct Compare { // Flush: subnormal numbers are 
   }
 };
 
-template <class H> bool related(uint16_t a, uint16_t b, uint32_t relations) {
-  const double x = H::number(a), y = H::number(b);
+bool related(double x, double y, uint32_t relations) {
   return relations & (x < y ? less : x == y ? equal : x > y ? greater : unordered);
 }
 template <class H> struct CompareHalves {
@@ -30,7 +29,7 @@ template <class H> struct CompareHalves {
     const Mode mode(false);
     const uint16_t *a = w.reg<uint16_t>(in->a), *b = w.reg<uint16_t>(in->b);
     uint32_t found = 0;
-    for (int i = 0; i < warp_size; ++i) found |= uint32_t(related<H>(a[i], b[i], in->flags)) << i;
+    for (int i = 0; i < warp_size; ++i) found |= uint32_t(related(H::number(a[i]), H::number(b[i]), in->flags)) << i;
     set_combined<M>(w, in, found);
   }
 };
@@ -41,12 +40,18 @@ template <class H, class U> struct SetHalves {
   template <bool M> static void lanes(Warp &w, const In *in) {
     const Mode mode(false);
     const U yes = in->flags & ones ? 0xffff : H::word(1);
-    each_of<M>(w, in, [yes, relations = in->flags](U a, U b) {
+    each_of<M>(w, in, [yes, is = in->flags](U a, U b) {
       U found = 0;
       for (unsigned at = 0; at < 8 * sizeof(U); at += 16)
-        found |= related<H>(uint16_t(a >> at), uint16_t(b >> at), relations) ? U(yes << at) : U(0);
+        found |= related(H::number(uint16_t(a >> at)), H::number(uint16_t(b >> at)), is) ? U(yes << at) : U(0);
       return found;
     });
+  }
+};
+struct SetFloats { // 1.0 or 0
+  template <bool M> static void lanes(Warp &w, const In *in) {
+    const Mode mode(false);
+    each_of<M>(w, in, [is = in->flags](float a, float b) { return float(related(double(a), double(b), is)); });
   }
 };
 
@@ -96,6 +101,9 @@ void add_comparisons(Ops &ops) {
   comparisons<uint16_t>(rare, "u16"), comparisons<uint32_t>(ops, "u32"), comparisons<uint64_t>(ops, "u64");
   comparisons<float, true>(ops, "ftz.f32"), comparisons<float, false>(rare, "f32");
   comparisons<double, false>(rare, "f64");
+  comparisons(true, [&](const std::string &name, uint32_t is) {
+    put<SetFloats>(rare, "set" + name.substr(name.find('.')) + "f32.f32", is);
+  });
   half_comparisons<Half>(rare, "f16"), half_comparisons<Brain>(rare, "bf16");
   put<Select<uint16_t>>(rare, "selp.b16");
   put<Select<uint32_t>>(ops, "selp.b32"), put<Select<uint64_t>>(ops, "selp.b64");

@@ -133,6 +133,29 @@ void convert_pair(Warp &w, const In *in) {
   GO_ON;
 }
 
+// fp8 in pairs, the upper byte of the first operand; 2^Least is the least normal number.
+template <int Fraction, int Least, bool Relu> void byte_pairs(Rare rare, const std::string &type) {
+  constexpr bool infinite = Fraction == 2;       // e4m3 has no infinity, and its one NaN is the largest word
+  static constexpr auto to_byte = [](double x) { // to nearest; beyond the largest number: that number
+    if (x != x) return 0x7f;
+    if (Relu && x <= 0) x = 0;
+    const double size = std::min(std::fabs(x), infinite ? 57344. : 448.);
+    const int exponent = std::max(std::ilogb(size), Least);
+    const int steps = int(std::nearbyint(std::ldexp(size, Fraction - exponent))); // a carry goes to the exponent
+    return int(std::signbit(x)) << 7 | (((exponent - Least) << Fraction) + steps);
+  };
+  static constexpr auto to_word = [](uint32_t byte) {
+    const double part = from_half(uint16_t((byte & 128) << 8 | (byte & 127) << (10 - Fraction)));
+    const double x = infinite ? part : (byte & 127) == 127 ? NAN : part * 256; // exponents of f16 begin at 2^-14
+    return uint32_t(to_half(Relu && x <= 0 ? 0 : x));
+  };
+  static constexpr auto pair = [](double a, double b) { return uint16_t(to_byte(a) << 8 | to_byte(b)); };
+  const std::string relu = Relu ? "relu." : "", to = "cvt.satfinite." + relu + type;
+  put(rare, to + ".f32", [](float a, float b) { return pair(double(a), double(b)); });
+  put(rare, to + ".f16x2", [](uint32_t a) { return pair(from_half(uint16_t(a >> 16)), from_half(uint16_t(a))); });
+  put(rare, "cvt." + relu + "f16x2." + type, [](uint16_t a) { return to_word(a >> 8) << 16 | to_word(a & 255); });
+}
+
 std::string name(uint32_t to, uint32_t from) { return std::string("cvt.") + types[to] + "." + types[from]; }
 
 template <class D> void resizes(Ops &ops, uint32_t to) {
@@ -153,6 +176,8 @@ void add_conversions(Ops &ops) {
     resizes<uint32_t>(ops, u32 + sign), resizes<uint64_t>(ops, u64 + sign);
   }
   put(ops, "cvt.x2.f32", convert_pair);
+  byte_pairs<3, -6, false>(Rare{ops}, "e4m3x2"), byte_pairs<3, -6, true>(Rare{ops}, "e4m3x2");
+  byte_pairs<2, -14, false>(Rare{ops}, "e5m2x2"), byte_pairs<2, -14, true>(Rare{ops}, "e5m2x2");
   put(Rare{ops}, "cvt.rna.tf32.f32", [](uint32_t a) { // ties away from zero; 13 bits are left out
     return (a & 0x7fffffff) > 0x7f800000 ? 0x7fffffff : (a + 0x1000) & ~0x1fffu;
   });

@@ -83,11 +83,30 @@ template <class U> void bit_fields(Rare rare, const std::string &t) {
   });
 }
 
-template <class A, class B> void dot(Rare rare, const std::string &types) { // of the four bytes of a and b
+template <class A, class B> void dot(Rare rare, const std::string &types) { // bytes of b with bytes or halves of a
   put(rare, "dp4a." + types, [](uint32_t a, uint32_t b, uint32_t c) {
     for (int at = 0; at < 32; at += 8) c += uint32_t(A(a >> at) * B(b >> at));
     return c;
   });
+  using Short = std::conditional_t<std::is_signed_v<A>, int16_t, uint16_t>;
+  static constexpr auto halves = [](uint32_t a, uint32_t b, uint32_t c) {
+    return c + uint32_t(Short(a) * B(b)) + uint32_t(Short(a >> 16) * B(b >> 8));
+  };
+  put(rare, "dp2a.lo." + types, halves);
+  put(rare, "dp2a.hi." + types, [](uint32_t a, uint32_t b, uint32_t c) { return halves(a, b >> 16, c); });
+}
+
+template <class T> void pairs(Rare rare, const std::string &t) { // two integers of 16 bits
+  const auto add = [&]<class F>(const std::string &op, F) {
+    put(rare, op + t, [](uint32_t a, uint32_t b) {
+      return uint32_t(uint16_t(F{}(T(a), T(b)))) | uint32_t(F{}(T(a >> 16), T(b >> 16))) << 16;
+    });
+  };
+  add("add.", [](T a, T b) { return T(a + b); });
+  add("min.", [](T a, T b) { return std::min(a, b); }), add("max.", [](T a, T b) { return std::max(a, b); });
+  if constexpr (std::is_unsigned_v<T>) return;
+  add("min.relu.", [](T a, T b) { return std::max(std::min(a, b), T(0)); });
+  add("max.relu.", [](T a, T b) { return std::max({a, b, T(0)}); });
 }
 
 // bfi: a into b from bit c on; more: the register with the number of bits.
@@ -171,6 +190,9 @@ void add_integers(Ops &ops) {
   funnels(rare);
   dot<int8_t, int8_t>(rare, "s32.s32"), dot<int8_t, uint8_t>(rare, "s32.u32");
   dot<uint8_t, int8_t>(rare, "u32.s32"), dot<uint8_t, uint8_t>(rare, "u32.u32");
+  pairs<int16_t>(rare, "s16x2"), pairs<uint16_t>(rare, "u16x2");
+  put(rare, "min.relu.s32", [](int32_t a, int32_t b) { return std::max(std::min(a, b), 0); });
+  put(rare, "max.relu.s32", [](int32_t a, int32_t b) { return std::max({a, b, 0}); });
   put(rare, "fns.b32", [](uint32_t a, uint32_t at, int32_t n) { // the n-th bit upwards or downwards; 0: this one
     const uint32_t step = n < 0 ? ~0u : n ? 1 : 32;
     for (int left = n ? std::abs(n) : 1; at < 32; at += step)
