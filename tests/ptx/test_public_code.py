@@ -170,12 +170,14 @@ def test_an_assertion_that_fails_is_a_trap_with_its_text(machine):  # noqa: F811
 
 def test_variables_hold_addresses_of_others(machine):  # noqa: F811
     variables = """.global .align 4 .u32 table[3] = {7, 8, 9}; .global .align 8 .u64 inner[2] = {0, generic(table)+8};
-    .global .align 8 .u64 outer = inner;"""
+    .global .align 8 .u64 outer = inner; .func f() { ret; } .global .align 8 .u64 unused = f;"""
     body = """ld.global.u64 %rd2, [outer]; ld.global.u64 %rd3, [%rd2+8]; ld.global.u32 %r2, [%rd3];
     st.global.u32 [%rd1], %r2;"""
     words = np.zeros(4, np.uint32)
     assert launched(machine, (variables, ""), body, words).status == FINISHED
     assert words[0] == 9
+    with pytest.raises(CompileError, match="f: an initial value is the address of this, no global variable"):
+        launched(machine, (variables, ""), "mov.u64 %rd2, unused;", words)
 
 
 @pytest.mark.parametrize("fence", ["", "fence.acq_rel.gpu;"])

@@ -6,29 +6,30 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from common.devices.ptx.places import MODULE_SPACES
+from common.devices.ptx.rows import DIRECTLY, INDIRECT
 from common.devices.ptx.text import Variable, wrong
 
 _ADDRESS = re.compile(r"(?:generic\(\s*([\w$]+)\s*\)|([A-Za-z_$][\w$]*))(?:\s*\+\s*(\d+))?$")
 
 
 def memory_of(variables: Mapping[str, Variable]) -> dict[str, np.ndarray]:
-    """The initial bytes of each, by name, aligned to 64. Raises CompileError for a value that is neither a number nor
-    an address."""
+    """The initial bytes of each, by name, aligned to 64; other addresses than theirs are 0: `reached` refuses them."""
     memory = {name: _initialized(one) for name, one in variables.items() if one.space in MODULE_SPACES}
     for name, words in memory.items():
         for at, other, offset in _pointers(variables[name]):
-            if other not in memory:
-                raise wrong(name, f"the initial value {other} is no number and no variable")
-            words.view(np.uint64)[at] = memory[other].ctypes.data + offset
+            if other in memory:
+                words.view(np.uint64)[at] = memory[other].ctypes.data + offset
     return memory
 
 
 def reached(names: Iterable[str], variables: Mapping[str, Variable]) -> set[str]:
-    """These variables and all that they point to."""
+    """These variables and all that they point to. Raises CompileError for what is no variable."""
     found: set[str] = set()
     left = [*names]
     while left:
         name = left.pop()
+        if name not in variables or variables[name].space not in MODULE_SPACES:
+            raise wrong(name, f"an initial value is the address of this, no global variable: {INDIRECT}", DIRECTLY)
         if name not in found:
             found.add(name)
             left += [other for _, other, _ in _pointers(variables[name])]

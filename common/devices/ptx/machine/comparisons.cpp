@@ -101,9 +101,7 @@ void add_comparisons(Ops &ops) {
   comparisons<uint16_t>(rare, "u16"), comparisons<uint32_t>(ops, "u32"), comparisons<uint64_t>(ops, "u64");
   comparisons<float, true>(ops, "ftz.f32"), comparisons<float, false>(rare, "f32");
   comparisons<double, false>(rare, "f64");
-  comparisons(true, [&](const std::string &name, uint32_t is) {
-    put<SetFloats>(rare, "set" + name.substr(name.find('.')) + "f32.f32", is);
-  });
+  comparisons(true, [&](std::string name, auto is) { put<SetFloats>(rare, "set" + name.substr(4) + "f32.f32", is); });
   half_comparisons<Half>(rare, "f16"), half_comparisons<Brain>(rare, "bf16");
   put<Select<uint16_t>>(rare, "selp.b16");
   put<Select<uint32_t>>(ops, "selp.b32"), put<Select<uint64_t>>(ops, "selp.b64");
