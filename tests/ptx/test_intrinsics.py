@@ -90,7 +90,7 @@ EACH = "mov.u32 %r2, %ctaid.x; mad.lo.u32 %r2, %r2, 1024, %r1; mul.wide.u32 %rd2
 
 
 def fp8_numbers(kind):
-    """Those from zero to the largest, by their words."""
+    """Numbers from zero to the largest, by their words."""
     bits, least, most = FP8[kind]
     fields = (divmod(word, 1 << bits) for word in range(most + 1))
     scale = Fraction(2) ** (least - bits)
