@@ -211,6 +211,8 @@ def _admit(argv: Sequence[str], root: Path) -> list[str]:
         os.getcwd()
     except FileNotFoundError:
         raise LabError("the working folder has been removed", "go to one that exists") from None
+    # With a + Hydra would add an option that the experiment does not know.
+    argv = [argument.lstrip("+") if argument.lstrip("+").startswith("options.") else argument for argument in argv]
     parts = [argument.partition("=") for argument in argv]
     if {"stack", "variant"} <= {key for key, _, _ in parts}:
         raise LabError("both stack= and variant= are given", "give only one of them")
@@ -219,6 +221,8 @@ def _admit(argv: Sequence[str], root: Path) -> list[str]:
             check_choice(key, value, root)
         if key.lstrip("+~").startswith("variant."):
             raise LabError(f"{key}= would change the description of a variant", "give a knob by its name: ratio=2:6")
+        if key.lstrip("+~") in ("task", "options"):
+            raise LabError(f"{key}= is for the yaml of an experiment", "give experiment=NAME, and options.KEY=VALUE")
     added = read_catalog(root).knobs | {f"model.{trait}" for trait in TRAITS}
     return [
         f"++{argument}" if key in added and equals else admit_text(argument)
