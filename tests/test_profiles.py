@@ -167,6 +167,7 @@ def test_without_the_tool_nothing_is_run(monkeypatch, capfd, name, full):
         (["model=tiny", "position=64"], "position=64 needs a cache of 65 positions, and this one has 64"),
         (["nsys.option=[]"], "option"),
         (["timing=full"], "timing= has no effect on a profile"),
+        (["json=true"], "json= has no effect on a profile"),
     ],
 )
 def test_wrong_values_are_refused_in_one_line(argv, message, capfd):

@@ -33,10 +33,12 @@ def test_a_server_that_cannot_start_says_why(capsys):
             pass
     assert main(["bind=0.0.0.0", "api_key=null"]) == 2
     assert main(["variant=all"]) == 2
+    assert main(["json=true"]) == 2
     errors = capsys.readouterr().err.splitlines()
     assert [line.split(";")[0] for line in errors] == [
         "error: bind=0.0.0.0 lets other machines in, and there is no API key",
         f"error: a server runs one stack, not {len(read_catalog().variants)}",
+        "error: json= has no effect on a server",
     ]
 
 

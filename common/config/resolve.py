@@ -103,12 +103,12 @@ def refuse_runs_keys(cfg: DictConfig, what: str, *more: str) -> None:
             raise LabError(f"{name}= has no effect on {what}", "leave it out, or run python -m experiments")
 
 
-def resolve_one(cfg: DictConfig, what: str, validates: bool = False) -> RunConfig:
+def resolve_one(cfg: DictConfig, what: str, *unused: str) -> RunConfig:
     """The configuration of `what`, such as "a generation", which runs one stack. Raises LabError for several.
 
-    validates: the stack is validated first, so the keys of `validate` have an effect.
+    unused: keys without effect on `what`, besides those that only runs use.
     """
-    refuse_runs_keys(cfg, what, "timeout_s", *([] if validates else ["validate"]))
+    refuse_runs_keys(cfg, what, "timeout_s", *unused)
     config = resolve(cfg)
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)
