@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import os
 import platform
 import re
 import socket
@@ -19,6 +20,7 @@ from common.devices.nvml import Gpu, disturbances, of_this_run
 from common.errors import LabError
 from common.record import provenance
 from common.record.provenance import code_sha
+from common.record.store import Store
 from experiments.processes import Child
 
 pytestmark = pytest.mark.covers
@@ -73,6 +75,15 @@ def test_a_copy_takes_its_commit_from_the_environment_with_and_without_git(check
         monkeypatch.setenv("LAB_COMMIT", wrong)
         with pytest.raises(LabError, match=f"LAB_COMMIT={wrong} is not a commit; give LAB_COMMIT="):
             provenance.git(inner)
+        with pytest.raises(LabError, match=f"LAB_COMMIT={wrong} is not a commit"):
+            Store(checkout / "r.jsonl").check()  # before any work
+
+
+def test_a_checkout_in_a_folder_whose_name_is_no_utf_8(checkout):
+    folder = checkout / os.fsdecode(b"\xe4")
+    folder.mkdir()
+    git(folder, "init", "-q")
+    assert provenance.git(folder) == {"commit": None, "dirty": False}
 
 
 def test_it_is_complete_and_has_no_host_or_user_name(monkeypatch):

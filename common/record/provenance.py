@@ -59,12 +59,13 @@ def git(root: Path) -> dict[str, Any] | None:
     Without it the result is None if `root` is not the top of a checkout, or git is missing. Raises LabError for a
     LAB_COMMIT that is no commit.
     """
-    if given := _given_commit():
+    if given := given_commit():
         return given
 
     def output(*words: str) -> str | None:
         try:
-            done = subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, timeout=20)
+            command = ["git", "-C", str(root), *words]
+            done = subprocess.run(command, capture_output=True, text=True, errors="surrogateescape", timeout=20)
         except (OSError, subprocess.TimeoutExpired):
             return None
         return None if done.returncode else done.stdout.strip()
@@ -76,8 +77,8 @@ def git(root: Path) -> dict[str, Any] | None:
     return {"commit": output("rev-parse", "--verify", "HEAD"), "dirty": None if changes is None else bool(changes)}
 
 
-def _given_commit() -> dict[str, Any] | None:
-    """Commit from the environment: on a machine that runs code sent by another."""
+def given_commit() -> dict[str, Any] | None:
+    """Commit from the environment: on a machine that runs code sent by another. Raises LabError if it is none."""
     commit = os.environ.get(COMMIT)
     if not commit:
         return None
@@ -102,7 +103,7 @@ def code_sha(root: Path = ROOT) -> str:
 def lab_version() -> str | None:
     """Version of the checkout, else of the installed package; None without either."""
     try:
-        return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+        return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     except (OSError, KeyError, tomllib.TOMLDecodeError):
         return installed("megakernel-lab")
 

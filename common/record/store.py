@@ -14,6 +14,7 @@ from common.cache.log import note_once
 from common.errors import LabError
 from common.errors.machine import MachineError
 from common.json_values import to_json
+from common.record.provenance import given_commit
 from common.record.record import Record, read_record
 
 SCHEMA = 3
@@ -38,7 +39,8 @@ class Store:
         self.path = Path(path)
 
     def check(self) -> None:
-        """Raise LabError if rows cannot be written; called before any work is done."""
+        """Raise LabError if rows cannot be written, or name a wrong commit; called before any work is done."""
+        given_commit()
         with self._open():
             pass
 
