@@ -1,13 +1,19 @@
 """Progress on stderr: one moving line on a terminal, plain lines anywhere else."""
 
+import math
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from time import monotonic
 from typing import TextIO
+
+SILENT = 20  # seconds without a line, after which plain progress shows a detail
 
 
 class Progress:
-    """Plain lines: each step that begins, each note. Details inside a step are left out."""
+    """Plain lines: each step that begins, each note, and of details one where no line was shown for long."""
+
+    _shown = math.inf  # when the last line was
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -18,6 +24,8 @@ class Progress:
 
     def detail(self, text: str, of: str = "") -> None:
         """Progress within a step, such as `schedule 3 of 20`; `of` a stack, if several run. The next overwrites it."""
+        if monotonic() - self._shown > SILENT:
+            self.note(f"{of}: {text}" if of else text)
 
     def wait(self, what: str) -> None:
         """The work stands still until another process is done with `what`, which is no part of its time."""
@@ -27,8 +35,10 @@ class Progress:
         """So many steps will not begin."""
 
     def note(self, text: str) -> None:
-        """A line that stays."""
-        print(text, file=self._stream, flush=True)
+        """A line that stays. A stream that is full or closed ends no run."""
+        self._shown = monotonic()
+        with suppress(OSError):
+            print(text, file=self._stream, flush=True)
 
 
 class Quiet(Progress):
