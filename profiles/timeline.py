@@ -2,6 +2,7 @@
 
 import json
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,12 +47,16 @@ def times(found: Timeline) -> "pandas.DataFrame":
 def order(found: Timeline) -> "pandas.DataFrame":
     """Per stage, in the order in which the stages begin: number of layers, blocks that ran it, "synchronized after it".
 
-    "yes": in every layer no block passed before the last block had ended the stage, as a grid barrier ensures.
+    "yes": in every layer no block went on before the last block had ended the stage, as a barrier or a kernel's end
+    ensures.
     """
-    rows = []
-    for stage, spans in found.spans.groupby("stage", sort=False):  # as they begin
+    rows, whole = [], found.spans
+    # Without a stamp behind a barrier a block goes on where it begins another stage, if ever.
+    following = whole.groupby("block")["begin"].shift(-1).fillna(inf)
+    whole = whole.assign(on=whole["passed"].where(whole["passed"] > whole["end"], following))
+    for stage, spans in whole.groupby("stage", sort=False):  # as they begin
         layers = spans.groupby("layer")
-        synchronized = (layers["passed"].min() > layers["end"].max()).all()
+        synchronized = (layers["on"].min() > layers["end"].max()).all()
         blocks = sorted(set(spans["block"]))
         rows.append((stage, len(layers), len(blocks), _ranges(blocks), "yes" if synchronized else "no"))
     return pandas.DataFrame(rows, columns=("stage", "layers", "blocks", "which blocks", "synchronized after it"))
@@ -100,12 +105,13 @@ def chrome_trace(found: Timeline, path: Path) -> None:
         events.append(slice_(row.stage, "stage", row, row.begin, row.end))
         if found.timed and row.passed > row.end:
             events.append(slice_(f"wait after {row.stage}", "wait", row, row.end, row.passed))
-    path.write_text(json.dumps({"traceEvents": meta + events, "displayTimeUnit": "ns"}))
+    path.write_text(json.dumps({"traceEvents": meta + events, "displayTimeUnit": "ns"}), encoding="utf-8")
 
 
 def draw(found: Timeline, path: Path) -> None:
     """Write an SVG: the middle layer, a row per block."""
-    path.write_text(drawing("timeline", (1.4 * WIDTH, 4), lambda figure: _draw_layer(figure.subplots(), found)))
+    svg = drawing("timeline", (1.4 * WIDTH, 4), lambda figure: _draw_layer(figure.subplots(), found))
+    path.write_text(svg, encoding="utf-8")
 
 
 def _draw_layer(axes: "Axes", found: Timeline) -> None:

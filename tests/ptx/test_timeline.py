@@ -98,9 +98,10 @@ def test_a_step_that_wrote_no_timestamp_has_an_empty_table():
 def test_ordinal_timestamps_give_an_order_and_no_share_of_waiting(trace, tiny):
     found = trace("redundant_rmsnorm")
     table = by_stage(found).set_index("stage")
-    # The stages of one token in the order of the model; a barrier after each but the ones that the variant repeats.
+    # The stages of one token in the order of the model; a barrier after each but the ones that the variant repeats, and
+    # the kernel's end.
     assert list(table.index) == list(STAGES)
-    free = ("input_norm", "post_norm", "argmax")
+    free = ("input_norm", "post_norm")
     assert list(table.index[table["synchronized after it"] == "no"]) == list(free)
     assert all(table.loc[stage, "layers"] == (tiny.layers if stage in LAYER_STAGES else 1) for stage in STAGES)
     assert set(table["blocks"]) == {BLOCKS}
@@ -113,7 +114,19 @@ def test_ordinal_timestamps_give_an_order_and_no_share_of_waiting(trace, tiny):
 
 
 def test_the_clock_goes_on_from_one_launch_to_the_next(trace):
-    assert list(by_stage(trace("graph"))["stage"]) == list(STAGES)
+    table = by_stage(trace("graph"))
+    assert list(table["stage"]) == list(STAGES)
+    assert set(table["synchronized after it"]) == {"yes"}, "a kernel for each stage, which ends before the next begins"
+
+
+def test_a_block_that_goes_on_early_shows_that_nothing_synchronizes():
+    table = hand_made().view(torch.int64).view(len(STAGES), 2, MAX_BLOCKS, MOMENTS)
+    embed, argmax = STAGES.index("embed"), STAGES.index("argmax")
+    table[embed, 0, :2, 2] = UNWRITTEN  # the end of a kernel, so that block 0 began argmax 10 ns after the last end
+    for early, shown in ((0, "yes"), (15, "no")):
+        table[argmax, 0, 1, 0] -= early  # 25: before block 0 has ended embed
+        found = timeline(table.view(torch.float32).flatten(), 2, "by hand", "ordinal")
+        assert list(order(found)["synchronized after it"]) == [shown, "yes"]
 
 
 def test_stages_are_ordered_by_their_timestamps():
@@ -122,7 +135,7 @@ def test_stages_are_ordered_by_their_timestamps():
     table[argmax, 0, 3] = table[argmax, 0, 0]
     table[argmax, 0, [0, 1, 3], :2] -= 1000  # before embed
     found = timeline(table.view(torch.float32).flatten(), 2, "by hand", "ordinal")
-    assert order(found).to_dict("split")["data"] == [["argmax", 1, 3, "0-1, 3", "no"], ["embed", 1, 2, "0-1", "yes"]]
+    assert order(found).to_dict("split")["data"] == [["argmax", 1, 3, "0-1, 3", "yes"], ["embed", 1, 2, "0-1", "yes"]]
 
 
 def test_files_of_ordinal_timestamps_show_no_waiting(tmp_path, trace):
