@@ -16,7 +16,7 @@ from common.stacks.catalog import read_catalog
 from experiments.report import blocks
 from experiments.report.__main__ import FIGURES, RESULTS, main, pages, report, stale
 from experiments.report.evidence import read, totals
-from experiments.report.gallery import OPEN, gallery
+from experiments.report.gallery import OPEN, change, gallery
 
 
 def shown(name: str, *records: dict) -> dict:
@@ -121,6 +121,13 @@ def test_loads_are_worked_out_by_hand():
     sums = totals({"qkv": {"weights_128bit": 160, "weights_32bit": 8, "shared_64bit": 800}, "down": {"kv_64bit": 16}})
     assert (sums["load_instructions"], sums["weights_32bit"]) == (10 + 2 + 2, 8)
     assert {"shared_64bit", "weights_32bit"} <= set(FIELDS)
+
+
+def test_what_is_left_is_never_shown_as_nothing():
+    loads = {"load_instructions": 298_000_000}
+    assert change("load_instructions", {"load_instructions": 1_251_600}, loads) == "1.25 M (-99.58 %)"
+    assert change("load_instructions", {"load_instructions": 0}, loads) == "0 (-100 %)"
+    assert change("load_instructions", {"load_instructions": 2_980_000}, loads) == "2.98 M (-99 %)"
 
 
 TEXT = "a\n<!-- generated:one -->\nold\n<!-- /generated -->\nb\n<!-- generated:two -->\n<!-- /generated -->\n"

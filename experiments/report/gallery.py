@@ -71,5 +71,5 @@ def change(key: str, after: Mapping[str, int], before: Mapping[str, int]) -> str
         return f"{shown} ({own - old:+,})"
     if not old:
         return f"{shown} (new)"
-    percent = round(100 * (own - old) / old)
+    percent = round(100 * (own - old) / old, 2 if 0 < own < 0.005 * old else None)  # -100 % only if none are left
     return f"{shown} ({percent:+,} %)" if percent else shown
