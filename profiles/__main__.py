@@ -98,7 +98,8 @@ def _describe(made: Profile, folder: Path, table: "pandas.DataFrame", reading: s
         f"By {source}, on {device}; commit {commit}, {origin['time']}.\n\n"
         f"{markdown(Table.of(table.to_dict('records'), table.columns))}\n"
         + ("\n![timeline](timeline.svg)\n" if made.tool == "timeline" else "")
-        + (f"\n{reading}\n" if reading else "")
+        + (f"\n{reading}\n" if reading else ""),
+        encoding="utf-8",
     )
     return path
 

@@ -71,7 +71,7 @@ def call(command: Sequence[str], log: Path) -> str:
     Raises LabError, with a specific remedy for KNOWN_ERRORS.
     """
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-    log.write_text(done.stdout)
+    log.write_text(done.stdout, encoding="utf-8")
     name = Path(command[0]).name
     for pattern, cause, remedy in KNOWN_ERRORS:
         if re.search(pattern, done.stdout):

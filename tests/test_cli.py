@@ -114,10 +114,11 @@ def test_closed_streams_keep_a_run_from_nothing(cpu_cache, tmp_path):
     given = (
         f"variant=baseline model=tiny device=ptx validate=quick archs=[] cache={cpu_cache} results={tmp_path}/r.jsonl"
     )
-    for streams in (">&- 2>/dev/null", "2>&-"):
-        done = subprocess.run(["bash", "-c", f"{sys.executable} -m experiments {given} {streams}"], cwd=ROOT)
-        assert done.returncode == 0
-    assert [row["status"] for row in Store(tmp_path / "r.jsonl").records()] == ["PASSED"] * 2
+    for streams in (">&- 2>/dev/null", "2>&-", "2>/dev/full"):
+        script = f"{sys.executable} -m experiments {given} {streams}"
+        done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True)
+        assert (done.returncode, "grid barriers" in done.stdout) == (0, ">&-" not in streams.split())
+    assert [row["status"] for row in Store(tmp_path / "r.jsonl").records()] == ["PASSED"] * 3
 
 
 def test_a_path_that_stdout_cannot_say_is_escaped(tmp_path):
@@ -176,6 +177,16 @@ def test_plain_progress_has_no_control_characters():
         show.detail("half way")
         show.note("a note [not markup]")
     assert stream.getvalue() == "compile baseline\na note [not markup]\n"
+
+
+def test_plain_progress_shows_a_detail_where_it_was_silent_for_long(monkeypatch):
+    stream, seconds = io.StringIO(), iter(range(0, 1000, 15))
+    monkeypatch.setattr("experiments.tables.progress.monotonic", lambda: next(seconds))
+    with progress(2, stream) as show:
+        show.begin("validate baseline")  # at 0
+        for number in range(5):  # at 15, 30 and so on; a line that is shown takes the next time
+            show.detail(f"seed {number}", of="vec128")
+    assert stream.getvalue() == "validate baseline\nvec128: seed 1\nvec128: seed 3\n"
 
 
 def test_terminal_progress_shows_step_and_detail():

@@ -1,11 +1,15 @@
 """Errors of the machine, injected: they end a run in one line that names the true cause, and are no verdict."""
 
+import ast
 import errno
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
+from common import ROOT
 from common.config.cli import run_task
 from common.devices import gxx
 from common.errors import OutOfMemory
@@ -116,3 +120,23 @@ def test_a_row_that_meets_a_full_disk_ends_its_experiment(configured, tmp_path):
         experiment.attempt("counted", lambda: Store(tmp_path / "file/r.jsonl").append({"counts": 1}))
     assert experiment.attempt("wrong", lambda: 1 / 0) is None
     assert experiment.left_out == ["Left out: wrong: ZeroDivisionError: division by zero"]
+
+
+def test_a_locale_without_utf_8_changes_nothing():
+    """The documents that the report reads and writes have other characters than ASCII."""
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    argv = [sys.executable, "-m", "experiments.report", "check=true"]
+    done = subprocess.run(argv, cwd=ROOT, env=os.environ | plain, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_text_of_the_product_is_read_and_written_in_a_named_encoding():
+    files = [path for folder in ("common", "experiments", "profiles") for path in (ROOT / folder).rglob("*.py")]
+    calls = [(path, each) for path in files for each in ast.walk(ast.parse(path.read_bytes()))]
+    texts = [
+        (path, call)
+        for path, call in calls
+        if isinstance(call, ast.Call) and getattr(call.func, "attr", "") in ("read_text", "write_text")
+    ]
+    assert texts
+    assert [f"{path}:{call.lineno}" for path, call in texts if "encoding" not in {k.arg for k in call.keywords}] == []

@@ -71,6 +71,6 @@ def compiled(request: Request) -> Reply:
 
 def libraries() -> list[str]:
     """Paths of NVRTC's libraries as this process has loaded them, that of NVRTC last."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
+    lines = os.fsdecode(Path("/proc/self/maps").read_bytes()).splitlines()
     found = {line.split(maxsplit=5)[5] for line in lines if "/libnvrtc" in line}
     return sorted(found, key=lambda path: "builtins" not in path)

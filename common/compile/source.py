@@ -238,7 +238,7 @@ def flatten(file: Path, seen: set[Path]) -> Iterable[str]:
     if file in seen:
         return
     seen.add(file)
-    lines = file.read_text().splitlines()
+    lines = file.read_text(encoding="utf-8").splitlines()
     name = file.relative_to(ROOT) if file.is_relative_to(ROOT) else file.name
     yield f'#line 1 "{name}"'
     for number, line in enumerate(lines, 1):

@@ -30,7 +30,7 @@ def built(target: Path, units: Sequence[Path], flags: Sequence[str], linking: Se
 
                 def compiled(number: int) -> str:
                     whole = Path(folder) / f"{number}.cpp"
-                    whole.write_text("".join(f'#include "{unit}"\n' for unit in units[number::GROUPS]))
+                    whole.write_bytes(os.fsencode("".join(f'#include "{unit}"\n' for unit in units[number::GROUPS])))
                     run([*flags, "-c", str(whole), "-o", f"{whole}.o"])
                     return f"{whole}.o"
 
@@ -55,7 +55,7 @@ def cpu() -> str:
 def cpuinfo(*fields: str) -> str | None:
     """The first of these fields in /proc/cpuinfo; None where it has none, as on some aarch64 systems."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
     return next((line.partition(":")[2].strip() for line in lines if line.lower().startswith(fields)), None)

@@ -115,7 +115,7 @@ def of_this_run() -> int:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended meanwhile
             # "pid (name) state parent ...", and a name may have any character
-            of = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            of = int((folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
             alike += of == parent and _command(folder.name) == own
     return min(alike, 2)  # more are those of other GPUs
 

@@ -18,7 +18,7 @@ def ptx_of(one: Settings) -> str:
     """The PTX of a .cu or .ptx file. Raises LabError, and CompileError, which says what to do about a text for nvcc."""
     file = one.file
     try:
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LabError(f"{file} cannot be read: {error}", "give the path of a .cu or .ptx file") from None
     if file.suffix == ".ptx" and not (one.include or one.define or one.std):

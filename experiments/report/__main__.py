@@ -45,7 +45,7 @@ def stale(evidence: Evidence, root: Path) -> list[str]:
     return [
         f"{file}: block {name}"
         for file in pages(root)
-        for name in blocks.differing((root / file).read_text(), str(file), make)
+        for name in blocks.differing((root / file).read_text(encoding="utf-8"), str(file), make)
     ]
 
 
@@ -54,7 +54,7 @@ def write(evidence: Evidence, root: Path) -> None:
     from experiments.report.figures import all_figures
 
     make = partial(blocks.make, evidence=evidence)
-    out = {file: blocks.fill((root / file).read_text(), str(file), make) for file in pages(root)}
+    out = {file: blocks.fill((root / file).read_text(encoding="utf-8"), str(file), make) for file in pages(root)}
     text = "".join(out.values())
     figures = {FIGURES / f"{name}.svg": svg for name, svg in all_figures(evidence).items()}
     out |= {path: svg for path, svg in figures.items() if path.name in text}
@@ -62,11 +62,11 @@ def write(evidence: Evidence, root: Path) -> None:
         if path.relative_to(root) not in out:
             path.unlink()  # no document shows it
     for path, text in out.items():
-        if (root / path).exists() and (root / path).read_text() == text:
+        if (root / path).exists() and (root / path).read_text(encoding="utf-8") == text:
             continue
         try:
             (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).write_text(text)
+            (root / path).write_text(text, encoding="utf-8")
         except OSError as error:
             raise LabError(f"{path} cannot be written: {error.strerror}", "make it writable") from error
         print(path)

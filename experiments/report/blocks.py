@@ -19,7 +19,7 @@ def code(file: str, evidence: Evidence) -> str:
     path = evidence.catalog.root / file
     if not path.is_file() or path.suffix not in LANGUAGES:
         raise LabError(f"code:{file}: no source of this name", "name a file below the repository root")
-    if len((text := path.read_text()).splitlines()) > MOST:
+    if len((text := path.read_text(encoding="utf-8")).splitlines()) > MOST:
         raise LabError(f"code:{file} has more than {MOST} lines", "link to it")
     return f"```{LANGUAGES[path.suffix]}\n{text.rstrip()}\n```"
 

@@ -193,7 +193,7 @@ class Pool:
 def _oom_kills() -> int:
     """Processes that the Linux OOM killer has ended since this machine started."""
     try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
+        lines = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

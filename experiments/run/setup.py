@@ -164,7 +164,7 @@ class Setup:
         path = self.config.cache / f"gpu-{cupy.cuda.Device().pci_bus_id.replace(':', '-')}.lock"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = open(path, "a")  # noqa: SIM115
+            file = open(path, "a", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
             raise of_system(error, "the GPU cannot be locked") from error
         with file:

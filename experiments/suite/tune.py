@@ -156,7 +156,8 @@ def write(experiment: Experiment, candidate: Candidate, folder: Path) -> Path:
     }
     text = yaml.safe_dump(fields, sort_keys=False, width=120, default_flow_style=None)
     path = folder / f"{name}.yaml"
-    path.write_text(f"# Written by experiment=tune.\n# Run   python -m experiments variant={name}\n{text}")
+    head = f"# Written by experiment=tune.\n# Run   python -m experiments variant={name}\n"
+    path.write_text(head + text, encoding="utf-8")
     return path
 
 

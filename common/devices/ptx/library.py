@@ -27,7 +27,9 @@ def library(cache: Path, note: Callable[[str], None] = lambda text: None) -> Pat
 
     note: called if the library must be compiled, which takes a while.
     """
-    texts = [text for file in sorted(SOURCES.glob("*.[ch]pp")) for text in (file.name, file.read_text())]
+    texts = [
+        text for file in sorted(SOURCES.glob("*.[ch]pp")) for text in (file.name, file.read_text(encoding="utf-8"))
+    ]
     target = Path(cache).absolute() / f"{sha(*texts, *FLAGS, version(), cpu())}.so"
     if intact(target):
         return target
