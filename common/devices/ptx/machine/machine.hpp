@@ -238,16 +238,15 @@ struct Grid {
   void ready(Warp &w);
   void look(Warp &w, int lane, const void *at);        // at bytes of one line
   bool would_sleep(Warp &w, int lane, const void *at); // true if the lane polls there again without a change
+  void sleep(Warp &w, const In *in);                   // until a change, then the group polls again
   bool polls_on(Warp &w); // true for one warp of a launch, for a while, in place of a sleep: no other one runs then
-  void sleep(Warp &w, const In *in); // until a change, then the group polls again
   std::string place(const Warp &w, const In *in, uint32_t mask) const;
   uint32_t below(uint32_t n) { return uint32_t(random() % n); }
 
   const Program &program;
   const Launch &launch;
   std::vector<std::unique_ptr<Block>> blocks;
-  std::vector<Warp *> queue;
-  std::vector<Warp *> lines[looked_lines]; // warps that poll a line with this hash
+  std::vector<Warp *> queue, lines[looked_lines]; // lines: warps that poll a line with this hash
   uint32_t sleepers = 0, alive = 0, in_flight = 0;
   uint64_t progress = 0, turn = 0;
   static inline thread_local uint64_t earlier = 0; // turns of the thread's launches before this one
@@ -266,7 +265,6 @@ private:
   void all_turns();
   void end(Status why, const std::string &report); // the first call counts
   std::string who_waits() const;
-
   std::string report_;
 };
 
