@@ -1,6 +1,5 @@
-"""The cache as a guest on the user's disk: its limit, what goes first, the command that clears it."""
+"""The cache as a guest on the user's disk: its limit, and what goes first."""
 
-import json
 import os
 import random
 import subprocess
@@ -22,7 +21,6 @@ from common.errors import LabError
 from common.model.layout import Layout
 from common.model.synthetic import pieces
 from common.model.weights import load
-from experiments import cache as command
 
 HOUR = 3600
 
@@ -113,8 +111,6 @@ def test_only_files_of_the_cache_are_removed(tmp_path):
     keep_below(tmp_path, 10)
     keep(tmp_path, 2)
     assert all((tmp_path / other).exists() for other in others)
-    assert command.main([f"cache={tmp_path}", "clear=true"]) == 0
-    assert all((tmp_path / other).exists() for other in others)
     keep_below(tmp_path / "elsewhere", 10)
     assert keep(tmp_path, 3).exists()
     assert keep(tmp_path, 4, age=9).exists()
@@ -171,7 +167,7 @@ def test_a_run_keeps_the_limit_of_its_configuration(tmp_path, configured, tiny):
     config = configured("model=tiny", f"cache={tmp_path}", "cache_limit_gb=1e-9")
     for seed in range(3):
         load("synthetic", tiny, None, config.cache / "weights", seed)[2].pack()
-    assert [file.kind for file in files(tmp_path)] == ["weights"]
+    assert [file.path.parent.name for file in files(tmp_path)] == ["weights"]
     with pytest.raises(LabError, match="cache_limit_gb=-1 is not a positive number"):
         configured("cache_limit_gb=-1")
 
@@ -188,57 +184,16 @@ def test_worker_processes_keep_the_limit(tmp_path, configured, cpu_cache):
     assert not (tmp_path / "kind" / name(1)).exists()
 
 
-def test_the_command_lists_and_clears(tmp_path, capsys):
-    assert command.main([f"cache={tmp_path / 'none'}"]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'none'}: 0.000 of 10 GB\n"
-    keep(tmp_path, 1, ".bf16")
-    keep(tmp_path, 2, ".cubin", age=HOUR)
-    keep(tmp_path, 3, ".cubin", age=2 * HOUR)
-    keep(tmp_path, 4, ".bf16.12-13.part")
-    assert command.main([f"cache={tmp_path}", "json=true"]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(row["kind"], row["files"], row["bytes"]) for row in rows] == [
-        ("weights", 1, 100),
-        ("cubins", 2, 200),
-        ("unfinished", 1, 100),
-    ]
-    age = time.time() - time.mktime(time.strptime(rows[1]["last_used"], "%Y-%m-%d %H:%M:%S"))
-    assert HOUR - 5 <= age < 2 * HOUR - 5
-    assert command.main([f"cache={tmp_path}", "clear=cubins"]) == 0
-    assert capsys.readouterr().out == f"removed 2 files, 0.000 GB, from {tmp_path}\n"
-    assert {file.kind for file in files(tmp_path)} == {"weights", "unfinished"}
-    assert command.main([f"cache={tmp_path}", "clear=true"]) == 0
-    assert files(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (["clear=wieghts"], "did you mean 'weights'?"),
-        (["clear=3"], "clear=3"),
-        (["threads=32"], "unknown key 'threads'"),
-        (["steps=3"], "unknown key 'steps'"),
-    ],
-)
-def test_a_mistake_removes_nothing(tmp_path, capsys, argv, said):
-    kept = keep(tmp_path, 1)
-    assert command.main([f"cache={tmp_path}", *argv]) == 2
-    assert said in (error := capsys.readouterr().err)
-    assert error.count("\n") == 1
-    assert kept.exists()
-
-
-def test_files_of_another_user_are_said(tmp_path, capsys):
+def test_files_of_another_user_stop_no_run(tmp_path):
     kept = keep(tmp_path, 1)
     kept.parent.chmod(0o500)
     try:
         with without_root_rights():
-            assert command.main([f"cache={tmp_path}", "clear=true"]) == 2
-            keep_below(tmp_path / "kind", 1)
-            cached(tmp_path / "mine", bytes)  # what cannot be removed does not stop a run
+            keep_below(tmp_path, 1)
+            cached(tmp_path / "mine", bytes)
     finally:
         kept.parent.chmod(0o700)
-    assert "cannot be cleared: Permission denied" in capsys.readouterr().err
+    assert kept.exists()
 
 
 def test_the_place_is_the_users_cache_folder(monkeypatch, tmp_path):

@@ -84,10 +84,10 @@ def test_a_wrong_argument_ends_the_process_with_code_2(module, argv, message, tm
 @pytest.mark.parametrize(
     ("streams", "argv", "code", "errors"),
     [
-        (">/dev/full", "experiments.cache", 2, 1),
+        (">/dev/full", "experiments --version", 2, 1),
         (">/dev/full", "experiments --help", 2, 1),
-        (">&-", "experiments.cache", 0, 0),
-        ("<&- >&- 2>&-", "experiments.cache", 0, 0),
+        (">&-", "experiments --version", 0, 0),
+        ("<&- >&- 2>&-", "experiments --version", 0, 0),
         ("2>&-", "experiments threads=7", 2, 0),
         ("2>/dev/full", "experiments threads=7", 2, 0),
     ],
@@ -115,17 +115,18 @@ def test_closed_streams_keep_a_run_from_nothing(cpu_cache, tmp_path):
     assert [row["status"] for row in Store(tmp_path / "r.jsonl").records()] == ["PASSED"] * 3
 
 
-def test_a_path_that_stdout_cannot_say_is_escaped(tmp_path):
-    argv = [sys.executable, "-m", "experiments.cache", f"cache='{tmp_path}/\u00e4'"]
+def test_a_name_that_stdout_cannot_say_is_escaped(tmp_path):
+    Store(tmp_path / "r.jsonl").append({"kind": "note", "name": "\u00e4"})
+    argv = [sys.executable, "-m", "experiments.show", "last", f"results={tmp_path}/r.jsonl"]
     done = subprocess.run(
         argv, cwd=ROOT, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"{tmp_path}/\\xe4: ")
+    assert done.stdout.startswith("\\xe4  (note ")
 
 
 def test_a_working_folder_that_is_gone_is_one_line(tmp_path):
-    script = f"cd {tmp_path}; rmdir {tmp_path}; {sys.executable} -m experiments.cache"
+    script = f"cd {tmp_path}; rmdir {tmp_path}; {sys.executable} -m experiments.show"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (2, "error: the working folder has been removed; go to one that exists\n")

@@ -12,7 +12,6 @@ from common.stacks.catalog import read_catalog
 
 COMMANDS = {  # and the yaml files with the keys in their help
     "experiments.__main__": ("config", "base", "command"),
-    "experiments.cache": ("cache", "base", "command"),
     "tests.strength.coverage.__main__": ("coverage",),
     "experiments.evidence.__main__": ("evidence", "command"),
     "experiments.generate": ("generate",),

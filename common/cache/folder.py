@@ -1,6 +1,6 @@
 """Folder of the cache: its place, the files in it, and the limit of its size.
 
-It has a folder for each kind of file. Only files named by a hash, with a suffix of `KINDS`, belong to the cache and are
+It has a folder for each kind of file. Only files named by a hash, with a suffix of `FILE`, belong to the cache and are
 ever removed: `cache=` may name a folder that also holds other files.
 """
 
@@ -14,31 +14,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 NAME = "megakernel-lab"
-KINDS = {
-    ".bf16": "weights",
-    ".sha256": "hashes",
-    ".so": "kernels",
-    ".cubin": "cubins",
-    ".ptx": "ptx",
-    ".rows": "decoded kernels",
-    ".sass": "listings",
-    ".taps": "references",
-}
-UNFINISHED = "unfinished"
-FILE = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{64})(\.\w+)(\.[-0-9]+\.part)?")
-# Files of these kinds are opened again after the check: a kernel when it is loaded, a part when it is renamed. All
-# others are read, or mapped, through the open file that was checked, which outlives the file's name.
-NEEDED, NEEDED_S = ("kernels", UNFINISHED), 3600.0
+FILE = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{64})\.(bf16|cubin|ptx|rows|sass|sha256|so|taps)(\.[-0-9]+\.part)?")
+# Two kinds are opened again after the check: a kernel when it is loaded, a part when it is renamed. All others are
+# read, or mapped, through the open file that was checked, which outlives the file's name.
+KERNEL, NEEDED_S = "so", 3600.0
 UNSEEN = 0.01  # of the limit: what a process writes before it looks at all files again, 0.3 s for 40,000 of them
 
 
 class CachedFile(NamedTuple):
-    """One file of the cache; `size` in bytes, `used` (last written, found or read) in seconds since 1970."""
+    """One file of the cache; `size` in bytes, `used` (last written, found or read) in seconds since 1970.
+
+    reopened: it is opened by its name after the check.
+    """
 
     path: Path
-    kind: str
     size: int
     used: float
+    reopened: bool
 
 
 def place() -> Path:
@@ -75,7 +67,7 @@ def make_room(newest: Path, size: int) -> None:
     for file in found:
         if excess <= 0:
             break
-        needed = file.kind in NEEDED and time.time() - file.used < NEEDED_S
+        needed = file.reopened and time.time() - file.used < NEEDED_S
         if file.path != newest and not needed:
             with suppress(PermissionError):  # in a shared folder, a file of another user
                 file.path.unlink(missing_ok=True)
@@ -94,9 +86,8 @@ _limit: _Limit | None = None
 
 def _scan(root: Path) -> Iterator[CachedFile]:
     for path in root.glob("*/*"):
-        match = FILE.fullmatch(path.name)
-        if match and match[1] in KINDS:
+        if match := FILE.fullmatch(path.name):
             with suppress(FileNotFoundError):  # removed meanwhile by another process
                 state = path.stat()
-                kind = UNFINISHED if match[2] else KINDS[match[1]]
-                yield CachedFile(path, kind, state.st_size, max(state.st_atime, state.st_mtime))
+                reopened = match[1] == KERNEL or bool(match[2])
+                yield CachedFile(path, state.st_size, max(state.st_atime, state.st_mtime), reopened)

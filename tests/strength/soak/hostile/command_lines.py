@@ -130,7 +130,6 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
         {"check": ("3", "[]", "!"), "records": ("[x.jsonl]",), "no_such_key": ("1",)},
     ),
     "experiments.show": ((), {"id": ("no-such-record",), "results": NO_STORE}),
-    "experiments.cache": ((), {"clear": ("everything", "3"), "cache": ("/dev/null/x",), "no_such_key": ("1",)}),
     "profiles": (
         ("tool=timeline", "variant=baseline", "model=tiny"),
         {
