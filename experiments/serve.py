@@ -11,7 +11,7 @@ from common.config.resolve import resolve_one, split
 from common.errors import LabError
 from experiments.serving.settings import SERVER_KEYS, read_settings
 
-NEEDED = ("fastapi", "prometheus_client", "uvicorn")
+NEEDED = ("fastapi", "uvicorn")
 
 
 def serve(cfg: DictConfig) -> int:

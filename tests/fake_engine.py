@@ -51,6 +51,7 @@ class FakeEngine:
     shift: int = 0
     stop_ids: frozenset[int] = frozenset()
     last: Stats | None = None
+    cancelled: int = 0  # answers
 
     def stream(self, request, cancelled):
         ids = request.ids
@@ -59,6 +60,7 @@ class FakeEngine:
         begin, done = time.perf_counter(), 0
         for token in following(ids, request.max_tokens, self.shift):
             if cancelled():
+                self.cancelled += 1
                 yield Piece((), "", "cancelled")
                 break
             if SLOW in ids:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import gt
+from typing import Any
 
 import httpx
 from fake_engine import FakeDecoder
@@ -23,10 +24,10 @@ LIMITS |= {"queue": 4, "deadline_s": PATIENCE_S}
 
 
 class Running:
-    """A running server: its address, and clients that never retry."""
+    """A running server: its address, its engine, and clients that never retry."""
 
-    def __init__(self, server: Server, address: str, key: str | None) -> None:
-        self.server, self.address, self.key = server, address, key
+    def __init__(self, server: Server, address: str, engine: Any, key: str | None) -> None:
+        self.server, self.address, self.engine, self.key = server, address, engine, key
         self.connect()
 
     def end(self) -> None:
@@ -67,17 +68,19 @@ class Running:
         while any(map(gt, now := self.open(), most)):
             assert time.monotonic() < end, f"tasks and files: {now}, not {most}"
 
-    def settled(self, name: str, value: float) -> None:
-        """Wait until a metric has `value`."""
-        end = time.monotonic() + PATIENCE_S
-        while self.metric(name) != value:
-            assert time.monotonic() < end, f"{name} is {self.metric(name)}, not {value}"
-            time.sleep(0.02)
+    def waits(self, requests: int) -> None:
+        """Return when so many requests wait for the device."""
+        self._settled("waiting", lambda: self.server.line.waiting, requests)
 
-    def metric(self, name: str) -> float:
-        """The sum of one metric over its labels."""
-        lines = self.http.get("/metrics").text.splitlines()
-        return sum(float(line.split()[-1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+    def cancelled(self, answers: int) -> None:
+        """Return when the engine has stopped so many answers before their end."""
+        self._settled("cancelled", lambda: self.engine.cancelled, answers)
+
+    def _settled(self, what: str, now: Callable[[], int], value: int) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while now() != value:
+            assert time.monotonic() < end, f"{what}: {now()}, not {value}"
+            time.sleep(0.02)
 
 
 @contextmanager
@@ -91,7 +94,7 @@ def serving(decoder: Callable[[], Decoder] = FakeDecoder, **limits: object) -> I
 
     def serve() -> None:
         try:
-            run(settings, decoder, BASELINE, on_ready)
+            run(settings, lambda: told.setdefault("decoder", decoder()), BASELINE, on_ready)
         except BaseException as error:
             told["error"] = error
         ready.set()
@@ -102,7 +105,7 @@ def serving(decoder: Callable[[], Decoder] = FakeDecoder, **limits: object) -> I
         ready.wait(PATIENCE_S)
         if "error" in told:
             raise told["error"]
-        running = Running(told["server"], told["address"], settings.api_key)
+        running = Running(told["server"], told["address"], told["decoder"].engine, settings.api_key)
         try:
             yield running
         finally:

@@ -23,7 +23,6 @@ from serving import BASELINE, LIMITS, PATIENCE_S, serving
 from common.errors import LabError
 from experiments.serving.app import make_app
 from experiments.serving.line import Line
-from experiments.serving.metrics import Metrics
 from experiments.serving.models import ServedModels
 from experiments.serving.settings import Settings
 
@@ -157,7 +156,7 @@ def test_who_may_ask():
         wrong = openai.OpenAI(base_url=f"{server.address}/v1", api_key="guess", max_retries=0)
         with pytest.raises(openai.AuthenticationError, match="API key is missing or wrong"):
             wrong.models.list()
-        for path, status in (("/health", 200), ("/metrics", 401), ("/lab", 401), ("/", 200)):
+        for path, status in (("/health", 200), ("/v1/models", 401), ("/lab", 401), ("/", 200)):
             assert server.http.get(path, headers={"Authorization": ""}).status_code == status, path
         answer = server.http.get("/v1/models", headers={"Host": "evil.example:8000"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "host")
@@ -172,7 +171,7 @@ def test_one_at_a_time_and_a_bounded_queue():
         waiting: list[object] = []
         second = threading.Thread(target=lambda: waiting.append(server.ids(PROMPT, 3)))
         second.start()
-        server.settled("lab_queue_waiting", 1)
+        server.waits(1)
         with pytest.raises(openai.RateLimitError) as full:
             server.ids(PROMPT, 3)
         assert int(full.value.response.headers["Retry-After"]) >= 1
@@ -180,7 +179,7 @@ def test_one_at_a_time_and_a_bounded_queue():
         streams[0].close()  # the client leaves: its place is free before its 200 tokens are made
         second.join(PATIENCE_S)
         assert waiting == [following(PROMPT, 3)]
-        assert server.metric("lab_left_total") == 1
+        server.cancelled(1)
 
 
 def test_an_answer_in_one_piece_ends_when_its_client_leaves():
@@ -188,16 +187,7 @@ def test_an_answer_in_one_piece_ends_when_its_client_leaves():
         body, impatient = GOOD | {"prompt": [1, SLOW], "max_tokens": 200}, httpx.Timeout(PATIENCE_S, read=0.1)
         with pytest.raises(httpx.ReadTimeout):
             server.http.post(PATH, json=body, timeout=impatient)
-        server.settled("lab_left_total", 1)
-
-
-def test_metrics_count_the_tokens_and_times_of_answers():
-    with serving() as server:
-        server.ids([1, 2, SLOW], 4)  # the first one after 0.001 s, as the engine says
-        shown = server.http.get("/metrics").text
-        assert 'lab_tokens_total{kind="prompt"} 3.0\n' in shown
-        assert 'lab_tokens_total{kind="generated"} 4.0\n' in shown
-        assert server.metric("lab_answer_seconds_sum") > server.metric("lab_first_token_seconds_sum") == 0.001
+        server.cancelled(1)
 
 
 def test_a_deadline_holds_in_the_queue_and_in_an_answer():
@@ -208,7 +198,7 @@ def test_a_deadline_holds_in_the_queue_and_in_an_answer():
         body = GOOD | {"prompt": [1, SLOW], "max_tokens": 200}
         with pytest.raises(openai.APIError, match=r"not finished within 0\.5 s"):
             list(server.openai.completions.create(**body, stream=True))
-        server.settled("lab_left_total", 2)  # and the device stops
+        server.cancelled(2)  # and the device stops
 
 
 def lose(what, cause):
@@ -217,9 +207,9 @@ def lose(what, cause):
         stream = server.openai.completions.create(**GOOD | {"prompt": [1, SLOW], "max_tokens": 200}, stream=True)
         next(iter(stream))
         failing = clients.submit(server.ids, [1, what], 3)
-        server.settled("lab_queue_waiting", 1)
+        server.waits(1)
         waiting = clients.submit(server.ids, PROMPT, 3)
-        server.settled("lab_queue_waiting", 2)
+        server.waits(2)
         stream.close()
         assert (failing.exception().status_code, failing.exception().body["code"]) == (503, "device_lost")
         assert cause in str(failing.exception())
@@ -235,9 +225,9 @@ def test_a_device_that_is_lost_ends_the_server_and_says_why(what, capfd):
 
 
 def test_a_line_without_a_device_is_not_healthy():
-    settings, metrics = Settings(**LIMITS), Metrics()
-    line = Line(settings, metrics)
-    app = make_app(line, FakeDecoder(), ServedModels("fake", BASELINE), settings, metrics)
+    settings = Settings(**LIMITS)
+    line = Line(settings)
+    app = make_app(line, FakeDecoder(), ServedModels("fake", BASELINE), settings)
     health = partial(TestClient(app, base_url="http://127.0.0.1").get, "/health")
     assert health().status_code == 200
     line.lost = LOSSES[HANG]

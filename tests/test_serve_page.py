@@ -90,14 +90,14 @@ def test_a_chat_by_keyboard_alone(browser, server: Running, width):
 def test_stop_and_reload(browser, server: Running):
     page, _ = opened(browser, server.address, 1280)
     page.keyboard.type(f"long {chr(SLOW)}")
-    left = server.metric("lab_left_total")
+    before = server.engine.cancelled
     page.keyboard.press("Enter")
     text = page.locator("#log .assistant .text").first
     expect(text).not_to_be_empty()
     expect(page.locator("#send")).to_be_disabled()
     page.keyboard.press("Escape")
     expect(page.locator("#log .who").nth(1)).to_have_text("baseline · stopped")
-    server.settled("lab_left_total", left + 1)
+    server.cancelled(before + 1)
     stopped = text.text_content()
     assert answer_to("long ", chr(SLOW), count=64).startswith(stopped)
     assert len(stopped) < 64
@@ -108,7 +108,7 @@ def test_stop_and_reload(browser, server: Running):
     page.keyboard.press("Enter")
     expect(page.locator("#log .assistant .text").nth(1)).not_to_be_empty()
     page.reload()  # leaves the answer
-    server.settled("lab_left_total", left + 2)
+    server.cancelled(before + 2)
     expect(page.locator("#log .who").nth(3)).to_have_text("baseline · interrupted")
     page.locator("#clear").click()
     expect(page.locator("#log li")).to_have_count(0)

@@ -7,13 +7,11 @@ from typing import Any
 from fastapi import FastAPI, Response
 from fastapi import Request as HttpRequest
 from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from experiments.serving.decoder import Decoder
 from experiments.serving.errors import HANDLERS, ApiError
 from experiments.serving.limits import Limits
 from experiments.serving.line import Line
-from experiments.serving.metrics import Metrics
 from experiments.serving.models import ServedModels
 from experiments.serving.page import FOLDER, HEADERS, NAMES
 from experiments.serving.replies import Reply
@@ -23,7 +21,7 @@ from experiments.serving.settings import Settings
 EVENTS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-def make_app(line: Line, decoder: Decoder, served: ServedModels, settings: Settings, metrics: Metrics) -> FastAPI:
+def make_app(line: Line, decoder: Decoder, served: ServedModels, settings: Settings) -> FastAPI:
     """The application, whose requests wait in `line` for `decoder`."""
     # Without the pages of documentation, which load scripts from elsewhere.
     app = FastAPI(title="megakernel-lab", docs_url=None, redoc_url=None, exception_handlers=HANDLERS)
@@ -32,7 +30,7 @@ def make_app(line: Line, decoder: Decoder, served: ServedModels, settings: Setti
     async def answer(request: HttpRequest, body: CompletionBody | ChatBody) -> Response:
         with ExitStack() as place:
             job = place.enter_context(line.job(request, partial(decoder.answer, body, served.variant(body.model))))
-            reply = Reply(body, job, metrics)
+            reply = Reply(body, job)
             await reply.begin()
             if body.stream:
                 return StreamingResponse(reply.stream(place.pop_all()), headers=EVENTS)
@@ -58,10 +56,6 @@ def make_app(line: Line, decoder: Decoder, served: ServedModels, settings: Setti
     @app.api_route("/health", methods=["GET", "HEAD"])
     async def health() -> JSONResponse:
         return JSONResponse({"status": "lost"}, 503) if line.lost else JSONResponse({"status": "ok"})
-
-    @app.get("/metrics")
-    async def metrics_() -> Response:
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/lab")
     async def lab() -> dict[str, Any]:

@@ -13,7 +13,6 @@ from starlette.requests import Request
 
 from common.errors import Crashed, LabError
 from experiments.serving.errors import SERVER, ApiError
-from experiments.serving.metrics import Metrics
 from experiments.serving.settings import Settings
 
 Answer = Callable[[Callable[[], bool]], Iterator[Any]]  # its argument is true once nobody waits for the rest
@@ -53,14 +52,18 @@ class Line:
     lost: why the device can take no more jobs.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        self._settings, self._metrics = settings, metrics
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._jobs = set[Job]()  # one of them has the device, or gets it next
         self._given: SimpleQueue[Job | None] = SimpleQueue()
         self._seconds = 1.0  # that the last job ran
         self._ended = False
         self.lost: LabError | None = None
-        metrics.waiting.set_function(lambda: max(0, len(self._jobs) - 1))
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that wait for the device."""
+        return max(0, len(self._jobs) - 1)
 
     @contextmanager
     def job(self, request: Request, answer: Answer) -> Iterator[Job]:
@@ -72,7 +75,7 @@ class Line:
             raise _ending()
         if len(self._jobs) > self._settings.queue:
             seconds = math.ceil(max(1.0, self._seconds * len(self._jobs)))  # until there is likely to be room
-            message = f"{len(self._jobs) - 1} requests wait for the device already; try again in {seconds} s"
+            message = f"{self.waiting} requests wait for the device already; try again in {seconds} s"
             raise ApiError(429, message, "queue_full", "rate_limit_error", headers={"Retry-After": str(seconds)})
         job = Job(answer, self._settings.deadline_s)
         self._jobs.add(job)
@@ -128,7 +131,6 @@ class Line:
     def _leave(self, job: Job) -> None:
         if not (job.done or job.left):
             job.left = True
-            self._metrics.left.inc()
             if not job.begun:
                 self._jobs.discard(job)
 

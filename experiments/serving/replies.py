@@ -10,7 +10,6 @@ from typing import Any
 from experiments.generation.request import Piece, Stats
 from experiments.serving.errors import ApiError
 from experiments.serving.line import Job
-from experiments.serving.metrics import Metrics
 from experiments.serving.schema import ChatBody, CompletionBody
 
 Json = dict[str, Any]
@@ -19,8 +18,8 @@ Json = dict[str, Any]
 class Reply:
     """The answer to one body, built from the events of its job."""
 
-    def __init__(self, body: CompletionBody | ChatBody, job: Job, metrics: Metrics) -> None:
-        self._body, self._metrics, self._job = body, metrics, job
+    def __init__(self, body: CompletionBody | ChatBody, job: Job) -> None:
+        self._body, self._job = body, job
         self._chat = isinstance(body, ChatBody)
         self._name = f"{'chatcmpl' if self._chat else 'cmpl'}-{uuid.uuid4().hex}"
         self._created = int(time.time())
@@ -63,7 +62,6 @@ class Reply:
         """The pieces of the answer, counted."""
         async for event in self._job:
             if isinstance(event, Stats):
-                self._metrics.answered(event)
                 usage = self._usage() | {"prompt_tokens_details": {"cached_tokens": event.kept_tokens}}
                 times = {name: getattr(event, name) for name in ("first_token_s", "seconds", "tokens_per_s")}
                 self._end = {"usage": usage, "timings": times}

@@ -15,7 +15,6 @@ from common.stacks.stack import Stack
 from experiments.serving.app import make_app
 from experiments.serving.decoder import Decoder
 from experiments.serving.line import Line
-from experiments.serving.metrics import Metrics
 from experiments.serving.models import ServedModels
 from experiments.serving.settings import Settings
 
@@ -27,10 +26,10 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, line: Line) -> None:
         super().__init__(config)
-        self._line = line
+        self.line = line
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._line.end()
+        self.line.end()
         await super().shutdown(sockets)
 
     def run_beside(self, listener: socket.socket) -> None:
@@ -38,7 +37,7 @@ class Server(uvicorn.Server):
         try:
             asyncio.run(self.serve([listener]))
         finally:
-            self._line.close()
+            self.line.close()
 
 
 def run(
@@ -51,9 +50,8 @@ def run(
     with _listen(settings) as listener:
         decoder = open_decoder()
         with closing(decoder.engine):
-            metrics = Metrics()
-            line = Line(settings, metrics)
-            app = make_app(line, decoder, ServedModels(decoder.about["model"], started), settings, metrics)
+            line = Line(settings)
+            app = make_app(line, decoder, ServedModels(decoder.about["model"], started), settings)
             config = uvicorn.Config(
                 app,
                 http="h11",
