@@ -4,11 +4,8 @@ import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-import pandas
-
 from common.errors import Crashed, Hung, LabError, OutOfMemory
 from experiments.generation.request import Piece, Stats
-from experiments.run.timeline import Timeline
 from experiments.serving.decoder import Decoder
 
 VOCAB, POSITIONS = 500, 256
@@ -96,16 +93,3 @@ class FakeDecoder(Decoder):
         if knobs and "l1" not in knobs:
             raise LabError(f"{variant} takes no knob {min(knobs)}", "leave it out")
         self.engine.shift = 0 if variant == "baseline" else 1
-
-    def timeline(self, variant, knobs, position):
-        """A step of two layers by three blocks, the last of which has no part; in ns on a GPU."""
-        rows = [
-            (stage, layer, block, begin, begin + (500, 200)[block], begin + 500)
-            for begin, stage in enumerate(("embed", "qkv", "attention"))
-            for layer in range(2)
-            for block in range(2)
-        ]
-        rows.append(("attention", 0, 2, 3, 4, 5))
-        spans = pandas.DataFrame(rows, columns=["stage", "layer", "block", "begin", "end", "passed"])
-        unit = "ns" if self.about["device"] == "cuda" else "ordinal"
-        return Timeline(f"{variant}, fake, position {position}", unit, spans)

@@ -140,13 +140,6 @@ def test_a_full_context_has_openais_code_and_a_remedy_of_the_api(server, path, l
     assert "positions" not in answer["error"]["message"]
 
 
-def test_a_step_to_trace_is_in_the_context(server):
-    body = {"model": "fake", "position": POSITIONS}
-    status, answer = post(server, "/lab/trace", body)
-    assert (status, answer["error"]["param"]) == (422, "position")
-    assert post(server, "/lab/trace", body | {"position": POSITIONS - 1})[0] == 200
-
-
 def test_what_just_fits_is_answered(server):
     assert post(server, TEXT, GOOD[TEXT] | {"max_tokens": POSITIONS - 1})[0] == 200
     assert post(server, TEXT, {"model": "fake", "prompt": [1] * POSITIONS, "max_tokens": 1})[0] == 200

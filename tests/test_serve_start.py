@@ -1,4 +1,4 @@
-"""Start of a server, what it refuses and warns of then, and the stages that it times."""
+"""Start of a server, and what it refuses and warns of then."""
 
 import socket
 
@@ -7,16 +7,13 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra `serve`")
 pytest.importorskip("openai", reason="needs the extra `dev`")
 
-import pandas
 from serving import LIMITS, serving
 
 from common.config.cli import composed
 from common.config.resolve import split
 from common.errors import LabError
 from common.stacks.catalog import read_catalog
-from experiments.run.timeline import Timeline
 from experiments.serve import main
-from experiments.serving.decoder import stage_times
 from experiments.serving.server import announce
 from experiments.serving.settings import SERVER_KEYS, Settings, read_settings
 
@@ -46,19 +43,6 @@ def test_the_key_is_that_of_the_environment(monkeypatch):
     monkeypatch.setenv("LAB_API_KEY", "secret")
     own, _ = split(composed("serve", []), SERVER_KEYS)
     assert read_settings(own).api_key == "secret"
-
-
-def test_stages_sum_layers_and_leave_out_blocks_without_a_part():
-    rows = [("embed", 0, 0, 0, 2, 4), ("embed", 0, 1, 1, 2, 4), ("qkv", 0, 1, 5, 9, 10), ("qkv", 1, 1, 20, 21, 25)]
-    spans = pandas.DataFrame(rows, columns=["stage", "layer", "block", "begin", "end", "passed"])
-    found = stage_times(Timeline("a title", "ns", spans))
-    assert found["stages"] == [
-        {"stage": "embed", "work": [2, 1], "wait": [2, 2]},
-        {"stage": "qkv", "work": [None, 5], "wait": [None, 5]},
-    ]
-    assert (found["blocks"], found["unit"]) == (2, "ns")
-    ordinal = stage_times(Timeline("a title", "ordinal", spans))
-    assert ordinal["stages"][1] == {"stage": "qkv", "work": [None, 0], "wait": [None, 0]}, "no times"
 
 
 def test_the_missing_extra_is_named(capsys, monkeypatch):

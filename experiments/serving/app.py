@@ -15,7 +15,7 @@ from experiments.serving.line import Line
 from experiments.serving.models import ServedModels
 from experiments.serving.page import FOLDER, HEADERS, NAMES
 from experiments.serving.replies import Reply
-from experiments.serving.schema import ChatBody, CompletionBody, TraceBody
+from experiments.serving.schema import ChatBody, CompletionBody
 from experiments.serving.settings import Settings
 
 EVENTS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -61,14 +61,6 @@ def make_app(line: Line, decoder: Decoder, served: ServedModels, settings: Setti
     async def lab() -> dict[str, Any]:
         """Settings of the page."""
         return {"model": served.model, "started": served.started, "variants": served.variants, **decoder.about}
-
-    @app.post("/lab/trace")
-    async def trace(request: HttpRequest, body: TraceBody) -> Response:
-        """Stages and blocks of one step, from timestamps that the kernel writes itself."""
-        variant = served.variant(body.model)
-        with line.job(request, lambda cancelled: iter([decoder.trace(body, variant)])) as job:
-            (step,) = [event async for event in job]
-            return JSONResponse(step)
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:

@@ -9,17 +9,10 @@ from common.config.run_config import RunConfig
 from experiments.generation.engine import Engine
 from experiments.generation.request import Request, Sampling
 from experiments.run.setup import Setup
-from experiments.run.steps import LabStack
-from experiments.run.timeline import Timeline
 from experiments.run.tokenizer import encode
 from experiments.serving.errors import ApiError, refused
-from experiments.serving.schema import SAMPLING, ChatBody, CompletionBody, TraceBody
+from experiments.serving.schema import SAMPLING, ChatBody, CompletionBody
 from experiments.tables.progress import Progress
-
-READING = {
-    "ns": "Sums over all layers. Writing timestamps takes time of its own: compare shares.",
-    "ordinal": "On a CPU blocks take turns: how long each works and waits, device=cuda shows.",
-}
 
 
 class Decoder:
@@ -59,25 +52,10 @@ class Decoder:
 
     def use(self, variant: str, knobs: Mapping[str, Any]) -> None:
         """Let the engine decode with this stack. Raises LabError; the old one then stays."""
-        self.engine.use(*self._named(variant, knobs))
-
-    def trace(self, body: TraceBody, variant: str) -> dict[str, Any]:
-        """Stages and blocks of one step of a traced kernel, which has buffers of its own. Raises ApiError."""
-        if body.position >= (positions := self.engine.positions):
-            raise _unfit(f"position {body.position} is not in 0..{positions - 1}; give one of them", "position")
-        with refused("knobs" if body.knobs else "model"):
-            return stage_times(self.timeline(variant, body.knobs, body.position))
-
-    def timeline(self, variant: str, knobs: Mapping[str, Any], position: int) -> Timeline:
-        """Spans of one step. Raises LabError."""
-        setup = Setup(self._config, Progress(sys.stderr))
-        return LabStack(setup, setup.choose(*self._named(variant, knobs))).timeline(position)
-
-    def _named(self, variant: str, knobs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """The stack as `Setup.choose` takes it, and its knobs."""
-        if variant != self._started.name:
-            return variant, dict(knobs)
-        return variant if "+" not in variant else self._started.variants, {**self._config.knobs, **knobs}
+        named: str | tuple[str, ...] = variant
+        if variant == self._started.name:
+            named, knobs = self._started.variants if "+" in variant else variant, {**self._config.knobs, **knobs}
+        self.engine.use(named, knobs)
 
     def _chat_ids(self, body: ChatBody) -> tuple[int, ...]:
         if not self.about["chat"]:
@@ -112,23 +90,6 @@ class Decoder:
             message = f"the context holds {positions} tokens: {what} has {prompt}{more}; {remedy}"
             raise ApiError(400, message, "context_length_exceeded", param=field)  # OpenAI's code
         return limit or room
-
-
-def stage_times(timeline: Timeline) -> dict[str, Any]:
-    """Work and wait of each block in each stage of a step, summed over the layers; None for a block without a part.
-
-    Stages in the order in which they begin. Without times, work and wait are 0.
-    """
-    spans, blocks = timeline.spans, int(timeline.spans["block"].max()) + 1
-    times = timeline.sums * timeline.timed
-    stages = [
-        {"stage": stage}
-        | {kind: [int(own[block]) if block in own else None for block in range(blocks)] for kind, own in both.items()}
-        for stage in spans["stage"].unique()
-        for both in [times.loc[stage]]
-    ]
-    about = {"title": timeline.title, "unit": timeline.unit, "reading": READING[timeline.unit]}
-    return about | {"blocks": blocks, "stages": stages}
 
 
 def _unfit(message: str, field: str) -> ApiError:

@@ -170,11 +170,3 @@ class ChatBody(Body):
     @property
     def limit(self) -> str:
         return "max_completion_tokens" if self.max_completion_tokens else "max_tokens"
-
-
-class TraceBody(Strict):
-    """POST /lab/trace, for the page: a step at `position`."""
-
-    model: Text
-    knobs: Knobs = Field({})
-    position: int = Field(0, ge=0, lt=2**31)

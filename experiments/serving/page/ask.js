@@ -17,7 +17,7 @@ async function request(path, body, signal) {
   throw Object.assign(new Error(error?.message ?? `status ${answer.status}`), { status: answer.status });
 }
 
-export const call = async (path, body) => (await request(path, body)).json();
+export const call = async (path) => (await request(path)).json();
 
 // The objects of a stream of server-sent events, one after another.
 export async function* stream(path, body, signal) {

@@ -1,6 +1,5 @@
 // The chat: what is on the page is what is in `state`.
 import { KEY, call, stream } from "./ask.js";
-import { draw } from "./stages.js";
 
 const at = (id) => document.getElementById(id);
 const words = (text) => text.split(/[\s,]+/).filter(Boolean);
@@ -21,7 +20,7 @@ const SETTINGS = {
   seed: ({ value }) => value, system: ({ value }) => value, thinking: ({ checked }) => checked,
 };
 const state = restored();
-let lab, running, position = 0; // position: of the last token
+let lab, running;
 const mode = () => (lab.chat ? "chat" : lab.tokenizer ? "text" : "ids");
 const model = () => (state.variant === lab.started ? lab.model : `${lab.model}:${state.variant}`);
 
@@ -45,8 +44,7 @@ function settle(changes) {
   });
   at("send").disabled = at("clear").disabled = Boolean(running);
   at("stop").disabled = !running;
-  at("trace").disabled = !lab || Boolean(running);
-  at("again").disabled = at("trace").disabled || turns.length < 2;
+  at("again").disabled = !lab || Boolean(running) || turns.length < 2;
 }
 
 function bodyOf(text) {
@@ -83,7 +81,6 @@ async function ask(text, earlier) {
       if (one?.finish_reason) turn.note = one.finish_reason === "length" ? "longest answer reached" : "";
       if (usage?.completion_tokens) {
         const made = usage.completion_tokens, ms = performance.now() - (first ??= { made, at: performance.now() }).at;
-        position = usage.total_tokens - 1;
         if (ms > 50) put(at("rate"), ((1000 * (made - first.made)) / ms).toFixed(1));
         const kept = usage.prompt_tokens_details?.cached_tokens ?? 0;
         put(at("last"), `${made} tokens after ${usage.prompt_tokens}, ${kept} of them in the KV cache`);
@@ -155,11 +152,6 @@ addEventListener("keydown", (event) => event.key === "Escape" && running?.abort(
 on("stop", "click", () => running?.abort());
 on("again", "click", () => { const [question, answer] = state.turns.splice(-2); ask(question.text, answer); });
 on("clear", "click", () => { settle({ turns: [] }); at("say").focus(); });
-on("trace", "click", () => {
-  const place = at("stages"), failed = ({ message }) => put(place, message);
-  put(place, "tracing; the first time, its kernel is compiled");
-  call("/lab/trace", { model: model(), knobs: state.knobs, position }).then((step) => draw(place, step)).catch(failed);
-});
 on("variant", "change", () => choose(at("variant").value, {}));
 for (const name in SETTINGS) on(name, "input", () => settle({ [name]: SETTINGS[name](at(name)) }));
 open();
