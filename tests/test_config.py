@@ -215,7 +215,7 @@ def test_every_path_is_absolute_from_the_callers_folder(one, tmp_path, monkeypat
         (["modl=tiny"], "did you mean 'model'?"),
         (["+foo=1"], "unknown key 'foo'"),
         (["+options.x=1"], "unknown key 'options.x'; known: none"),
-        (["experiment=counts", "++options.x=1"], "known: options.instructions, options.variants"),
+        (["experiment=counts", "++options.x=1"], "known: options.variants"),
         (["+options={x: 1}"], "+options= is for the yaml of an experiment; give experiment=NAME, and options.KEY="),
         (["experiment=counts", "task=run"], "task= is for the yaml of an experiment; "),
         (["task=counts"], "task= is for the yaml of an experiment; "),

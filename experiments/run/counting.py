@@ -8,8 +8,8 @@ python -m experiments experiment=counts results=FILE, and the same with variant=
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -80,24 +80,16 @@ class Counting:
         return {each.key: Counts(each.counts) for store in stores for each in store.read(CountRecord)}
 
     def _run(self, source: Source, blocks: int) -> Counts:
+        """Counts of the step at POSITION, with weights of zeros: no count depends on values."""
         from common.devices.ptx.device import PtxDevice
 
-        self._device = self._device or PtxDevice(self._cache / "kernels")
-        with self.step(self._device, source, blocks) as session:
-            return session.count()
-
-    @contextmanager
-    def step(self, device: Any, source: Source, blocks: int) -> Iterator[Any]:
-        """A session of `source` on `device` that decodes the token at POSITION next, with weights of zeros.
-
-        Counts do not depend on values.
-        """
+        device = self._device = self._device or PtxDevice(self._cache / "kernels")
         layout = source.layout
         if self._weights is None:
             self._weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
         with closing(device.session(device.compile(source), self._weights, blocks)) as session:
             session.reset([0] * (POSITION + 1), POSITION, torch.zeros(layout.cache.stored, dtype=torch.bfloat16))
-            yield session
+            return session.count()
 
 
 def key(source: Source, blocks: int) -> str:

@@ -1,15 +1,11 @@
-"""Bytes that a token of a stack moves, stage by stage, and the classes of its instructions."""
+"""Bytes that a token of a stack moves, stage by stage."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 from composed import CATALOG, Composed
-
-from common.devices.ptx.counted import class_of
-from experiments.__main__ import main
 
 pytestmark = pytest.mark.cpu
 # What NVRTC decides: it may load an activation once that a text loads again, or repeat a shuffle.
@@ -48,32 +44,3 @@ def test_counts_are_exact(launch):
     assert (counts.total("stored_activations"), counts.total("stored_kv")) == (4 * threads, 2 * threads)
     # A grid barrier has one of a block before its arrival, and one after the last block's.
     assert [counts.total(each) for each in ("grid_barriers", "block_barriers", "atomics")] == [1, 3 * (1 + 2), 3]
-
-
-@pytest.mark.parametrize(
-    ("opcode", "kind"),
-    [
-        ("fma.rn.f32", "float"),
-        ("mad.lo.s32", "integer"),
-        ("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "tensor"),
-        ("ld.global.nc.v4.u32", "memory"),
-        ("mbarrier.try_wait.parity.acquire.cta.shared::cta.b64", "exchange"),
-        ("setp.lt.f32", "branch"),
-        ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint", "cp"),
-    ],
-)
-def test_an_opcode_has_a_class(opcode, kind):
-    assert class_of(opcode) == kind
-
-
-def test_the_experiment_counts_instructions_of_a_stage(cpu_cache, tiny, tmp_path, capsys):
-    """By hand: a product a weight; five sums in each lane of a row's warp; and in down the residual of each row."""
-    argv = ["experiment=counts", "options.instructions=true", "device=ptx", "variant=baseline", "model=tiny"]
-    assert main([*argv, "json=true", f"cache={cpu_cache}", f"results={tmp_path}/r.jsonl"]) == 0
-    rows = {row["stage"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
-    down, head = tiny.hidden * tiny.layers, tiny.vocab
-    assert 1e6 * rows["down"]["M float"] == pytest.approx(down * (tiny.intermediate + 5 * 32 + 1))
-    assert 1e6 * rows["lm_head"]["M float"] == pytest.approx(head * (tiny.hidden + 5 * 32))
-    assert 1e6 * rows["lm_head"]["weights MB"] == pytest.approx(2 * head * tiny.hidden)
-    for column in ("M instructions", "M integer", "weights MB", "stored MB"):
-        assert rows["all"][column] == pytest.approx(sum(row[column] for name, row in rows.items() if name != "all"))

@@ -1,4 +1,4 @@
-"""Counts of a launch by stage: bytes by buffer and width, instructions by class, from its rows' opcodes and lines.
+"""Counts of a launch by stage: exchanges, and bytes by buffer and width, from its rows' opcodes and lines.
 
 Exchanges and bytes have the names of common.devices.counters.
 """
@@ -17,23 +17,13 @@ from common.model.stages import STAGES
 DATA = {"weights": "weights", "cache": "kv", "scratch": "activations"}  # by buffer
 NOT_SHARED = {"local", "param", "const", "global"}  # spaces of a load
 LINE = 128  # bytes of a prefetch
-CLASSES = {  # class by opcode; all others calculate: FLOAT or INTEGER by their type
-    "memory": ("ld", "st", "atom", "red", "prefetch"),
-    "tensor": ("mma", "ldmatrix"),
-    "exchange": ("shfl", "vote", "activemask", "bar", "barrier", "mbarrier", "fence", "membar", "nanosleep"),
-    "move": ("mov", "selp", "cvta", "prmt"),
-    "conversion": ("cvt",),
-    "branch": ("bra", "setp", "ret", "exit"),
-}
-FLOAT, INTEGER, COPY = "float", "integer", "cp"
-ALL_CLASSES = (FLOAT, INTEGER, *CLASSES)
 _STAGE = re.compile(r"I\w*?L5Stage(\d+)E")  # argument of a template, in a mangled name
 
 
 def counted(
     rows: Sequence[Told], executed: np.ndarray, buffers: Sequence[str], blocks: int, threads: int
 ) -> dict[str, Counter[str]]:
-    """{stage: {field: count}} of a launch; "" for rows of no stage. A class counts threads.
+    """{stage: {field: count}} of a launch; "" for rows of no stage.
 
     executed: as in Ended. buffers: their names, in its order. blocks: of the grid; threads: of a block barrier. Polls
     of words that another block publishes depend on the schedule and are not counted.
@@ -41,23 +31,11 @@ def counted(
     found: dict[str, Counter[str]] = {}
     for row, (bare, *by_buffer, kept) in zip(rows, executed.tolist(), strict=True):
         moved = dict(zip(buffers, by_buffer, strict=False))
-        fields = [*_fields(row, bare, moved), *_synchronization(row, bare, moved, blocks, threads)]
-        fields.append(("kept", kept))
-        if (kind := class_of(row.opcode)) != COPY:  # for copies only bytes are counted
-            fields.append((kind, bare + sum(by_buffer)))
-        for field, count in fields:
+        synchronization = _synchronization(row, bare, moved, blocks, threads)
+        for field, count in (*_fields(row, bare, moved), *synchronization, ("kept", kept)):
             if count:
                 found.setdefault(stage_of(row), Counter())[field] += count
     return found
-
-
-def class_of(opcode: str) -> str:
-    """One of ALL_CLASSES, or COPY."""
-    first, *words = opcode.split(".")
-    if first == COPY:
-        return COPY
-    calculates = FLOAT if words and words[-1].startswith(("f", "bf")) else INTEGER
-    return next((name for name, opcodes in CLASSES.items() if first in opcodes), calculates)
 
 
 def bytes_of(opcode: str) -> int:

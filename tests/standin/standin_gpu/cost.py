@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from common.devices.ptx.counted import COPY, class_of, counted, stage_of
+from common.devices.ptx.counted import counted, stage_of
 from common.devices.ptx.program import PtxKernel
 
 CALL, LAUNCH_CALL = 1e-6, 7e-6  # on the host, for any call and for a launch from Python
@@ -13,7 +13,7 @@ LAUNCH, NODE = 2e-6, 1e-6  # on the device, for a launch and for the node of a g
 BANDWIDTH = 3e12  # bytes a second
 SHARE = {16: 0.4, 32: 0.6, 64: 0.8, 128: 1.0}  # share of that bandwidth, by the width of the load in bits
 GRID_BARRIER, BLOCK_BARRIER, ATOMIC = 1e-6, 2e-8, 1e-9
-PAID = ("memory", "exchange", COPY)  # classes of instructions that take time
+PAID = ("ld", "st", "atom", "red", "prefetch", "cp", "bar", "barrier")  # opcodes that take time
 
 
 def copied(size: int) -> float:
@@ -46,7 +46,7 @@ def find_prices(
     waits = {stage_of(row) for row in rows if row.opcode.startswith("ld.acquire")}
     for at, column in new:
         prices[at, column] = 0
-        if class_of(rows[at].opcode) in PAID:
+        if rows[at].opcode.partition(".")[0] in PAID:
             one = np.zeros((1, executed.shape[1]), np.uint64)
             one[0, column] = unit
             counts = sum(counted([rows[at]], one, buffers, blocks, threads).values(), Counter())
