@@ -1,17 +1,12 @@
 """Records as a user looks at them: `python -m experiments.show`, one of them and the list."""
 
 import json
-import shlex
-from dataclasses import replace
 
 import pytest
 from made_records import result, run
 from made_records import shown_run as record
 
-from common.compile.source import build
-from common.json_values import to_json
 from common.record.store import Store
-from common.stacks.catalog import read_catalog
 from experiments.show import __main__ as show
 
 OTHER = {"knobs": {"warp_split": {"producers": 0, "consumers": 8}}}
@@ -67,39 +62,12 @@ def test_a_record_is_shown_with_all_that_it_says(store, shows):
     for text in (
         name, "warp_split ratio=2:6", "parent", "baseline", "HUNG", "no block went on",
         "2.0e-07 / 1.6e-06 allowed, at attention layer 0", "  block 3 waits at a.cuh:7\n  block 4 ended", "1,235",
-        "a" * 40, "today's source is another: ", "synthetic version 1 seed 5",
+        "a" * 40, "synthetic version 1 seed 5",
     ):  # fmt: skip
         assert text in out, text
-    command = out.splitlines()[-1].removeprefix("Reproduce: python -m experiments ").split()
-    assert {"variant=warp_split", "ratio=2:6", "model=tiny", "seed=5", "threads=256", "device=ptx"} <= set(command)
+    assert out.splitlines()[-1].startswith("Reproduce: ")
     whole = json.loads(shows(name, "json=true")[1])
     assert (whole["counts"], whole["report"]) == (counts, hung["report"])
-
-
-def test_a_record_knows_whether_its_source_is_still_the_same(configured, tiny, store, shows):
-    (stack,) = configured("variant=warp_split").stacks
-    sha = build([read_catalog().variants["warp_split"]], tiny, 256, stack.knobs).sha
-    store(record(source_sha=sha, model=to_json(tiny)))
-    out = shows("last")[1]
-    assert sha in out
-    assert "today's source is the same" in out
-    store(record("gone") | {"stack": ["gone"], "knobs": {"gone": {}}})
-    assert "today there is no such source: the record's variant gone no longer exists" in shows("last")[1]
-
-
-def test_the_command_gives_the_model_and_the_archs_of_the_record(store, shows, configured, tiny):
-    """Traits that the model's yaml does not name are keys, too."""
-    model = replace(tiny, qk_norm=False, rope="llama3:8:1:4:8192")
-    store(record(model=to_json(model), asked={"archs": ["sm_80", "sm_120"]}))
-    words = shlex.split(shows("last")[1].splitlines()[-1].removeprefix("Reproduce: python -m experiments "))
-    again = configured(*words)
-    assert (again.model, again.archs) == (model, ("sm_80", "sm_120"))
-
-
-def test_the_command_gives_the_positions_of_a_cache_for_a_checkpoint(store, shows, tiny):
-    model = to_json(replace(tiny, positions=32))
-    store(record(model=model, weights={"sha": "w" * 64, "source": "model.safetensors"}))
-    assert " weights=PATH model.positions=32 " in shows("last")[1].splitlines()[-1]
 
 
 def test_an_experiment_is_shown_with_its_table(store, shows):

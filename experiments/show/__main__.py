@@ -14,7 +14,6 @@ from common.config.cli import run_task
 from common.config.section import Section
 from common.config.texts import quoted
 from common.display.table import aligned
-from common.errors import LabError
 from experiments.show.record import Record, find, listed, newest, show_record
 
 LISTED = 20  # records
@@ -49,11 +48,10 @@ def show(cfg: DictConfig) -> int:
     settings = Section.from_config(cfg).read(Settings)
     if settings.id:
         for row in [find(name, settings.results) for name in settings.id]:
-            source, command = _today(row)
             if settings.json:
-                print(json.dumps({**row, "source_today": source, "command": command}))
+                print(json.dumps({**row, "command": _command(row)}))
             else:
-                show_record(row, source, command)
+                show_record(row, _command(row))
         return 0
     rows = newest(settings.results)[:LISTED][::-1]
     if settings.json:
@@ -63,21 +61,8 @@ def show(cfg: DictConfig) -> int:
     return 0
 
 
-def _today(row: Record) -> tuple[str, str]:
-    """State of today's source beside the record's, and the command that reproduces it."""
-    if row.get("kind") != "run":
-        return "", _recorded(row)
-    from experiments.run.reproduce import command, source_now
-
-    try:
-        now, again = source_now(row), command(row)
-    except LabError as error:
-        return f"today there is no such source: {error.cause}", _recorded(row)
-    return "today's source is the same" if now == row["source_sha"] else f"today's source is another: {now}", again
-
-
-def _recorded(row: Record) -> str:
-    """The command in the record with its seed, without places that it wrote to; and what it leaves for a reader."""
+def _command(row: Record) -> str:
+    """The recorded command with its seed, without places that it wrote to; and what it leaves for a reader."""
     recorded = (row.get("provenance") or {}).get("command") or "unknown"
     asked = row.get("asked")
     seed = row.get("seed", asked.get("seed") if isinstance(asked, dict) else None)

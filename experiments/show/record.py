@@ -1,4 +1,4 @@
-"""A record by its id, and as text: fields, verdict, figures and report, and the command that reproduces it."""
+"""A record by its id, and as text: fields, verdict, figures and report."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -27,12 +27,12 @@ def listed(row: Record) -> dict[str, str]:
     return {"id": row["id"], "time": _time(row), "kind": kind, "status": status, "what": _what(row)}
 
 
-def show_record(row: Record, source: str, command: str) -> None:
-    """Print a whole record. source: whether today's source is the same; command: to reproduce it."""
+def show_record(row: Record, command: str) -> None:
+    """Print a whole record. command: to reproduce it."""
     print(f"{_what(row)}  ({row.get('kind')} {row['id']}, {_time(row)} UTC)")
     if "columns" in row:
         show_result(recorded_result(row))
-    fields = {**row} | (_of_run(row) | {"source": source} if row.get("kind") == "run" else {})
+    fields = {**row} | (_of_run(row) if row.get("kind") == "run" else {})
     fields = {name: value for name, value in fields.items() if name not in HIDDEN and value not in (None, "", [], {})}
     _print("", ((name, value) for name, value in fields.items() if not isinstance(value, Mapping)))
     for name, value in fields.items():

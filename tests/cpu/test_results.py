@@ -11,6 +11,7 @@ import pytest
 from faulty_root import make_root, rows, start
 from processes import HANGS_S
 
+from common import ROOT
 from common.record.store import Store
 from common.validate.scenarios import scenarios, steps_in_all
 from experiments.__main__ import main
@@ -64,19 +65,19 @@ def test_validation_says_how_far_it_is(configured, cpu_cache, tmp_path, seed):
 
 def test_a_record_can_be_looked_at_and_its_command_makes_it_again(lab, tmp_path, capfd, seed):
     """The printed command, run as it stands, keeps a second record of the same question."""
+
+    def run(*words: str) -> str:
+        return subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True).stdout
+
     formats = ["format=int4:32:zeros", "head_format=int8"]
     argv = [*lab, "variant=atomic_barrier", f"seed={seed}", "blocks_per_sm=2", "model.positions=40", "blocks=3"]
-    assert main([*argv, *formats]) == 0
-    out = capfd.readouterr().out
+    out = run("experiments", *argv, *formats)
     (first,) = Store(tmp_path / "r.jsonl").records()
     closing = next(line for line in out.splitlines() if "python -m experiments.show" in line)
     assert show.main(shlex.split(closing.partition("python -m experiments.show")[2])) == 0
-    out = capfd.readouterr().out
-    assert first["id"] in out
-    assert "today's source is the same" in out
-    again = shlex.split(out.splitlines()[-1].partition("python -m experiments ")[2])
-    assert {*formats, "blocks_per_sm=2", "model.positions=40", "blocks=3"} <= {*again}
-    assert main([*again, "timing=none", "archs=[]", *lab[-2:]]) == 0
+    shown = capfd.readouterr().out
+    assert first["id"] in shown
+    run(*shlex.split(shown.splitlines()[-1].removeprefix("Reproduce: python -m ")), *lab[-2:])
     _, second = Store(tmp_path / "r.jsonl").records()
     assert [second[name] for name in ("key", "asked", "counts", "verdict")] == [
         first[name] for name in ("key", "asked", "counts", "verdict")
