@@ -43,7 +43,7 @@ def record(status: str = "PASSED", verdict: str | None = None) -> dict:
 
 
 def test_what_a_record_says_of_a_candidate():
-    assert tune.outcome_of(record()) == Outcome(2e-3, 1e-3, 3e-3, "", "abc")
+    assert tune.outcome_of(record()) == Outcome(2e-3, 1e-3, 3e-3)
     assert tune.outcome_of(record(verdict="STOPPED")).state == "stopped"
     assert tune.outcome_of(record(verdict="UNSTABLE")).state == "unstable"
     wrong, impossible = tune.outcome_of(record("MISMATCH")), tune.outcome_of(record(verdict="IMPLAUSIBLE"))
@@ -80,7 +80,7 @@ def test_a_candidate_without_a_time_is_left_out_with_the_reason(experiment):
         raise CompileError("no such type", "see the log", "log")
 
     assert tune.trial(search, candidate, fails) == Outcome(None, state="not tried")
-    wrong = Outcome(None, state="MISMATCH", record="abc", reason="at down")
+    wrong = Outcome(None, state="MISMATCH", reason="at down")
     assert tune.trial(search, candidate, lambda stack: wrong) == wrong
     assert "no such type" in search.left_out[0]
     assert search.left_out[1].endswith("redundant_rmsnorm, MISMATCH: at down")

@@ -132,13 +132,13 @@ def measuring(experiment: Experiment, search: Search) -> Iterator[Callable[[Stac
 def outcome_of(record: Mapping[str, Any]) -> Outcome:
     """Outcome of a candidate from its run's record."""
     if record["status"] != "PASSED":
-        return Outcome(None, state=record["status"], record=record["id"], reason=record["reason"])
+        return Outcome(None, state=record["status"], reason=record["reason"])
     (timed,) = record["latencies"]
     seconds, verdict = timed["seconds"], timed["verdict"]
     if verdict == IMPLAUSIBLE:
-        return Outcome(None, state=verdict, record=record["id"], reason="faster than the memory allows")
+        return Outcome(None, state=verdict, reason="faster than the memory allows")
     state = {STOPPED: "stopped", "UNSTABLE": "unstable"}.get(verdict, "")
-    return Outcome(seconds["median"], seconds["low"], seconds["high"], state, record["id"])
+    return Outcome(seconds["median"], seconds["low"], seconds["high"], state)
 
 
 def write(experiment: Experiment, candidate: Candidate, folder: Path) -> Path:

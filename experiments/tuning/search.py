@@ -21,14 +21,13 @@ class Outcome:
 
     seconds    None where it has no time; low, high: their bounds
     state      why the time cannot win, in a word: stopped early as too slow, unstable, or what failed; "": it can
-    record     id of the run; reason: why it has no time
+    reason     why it has no time
     """
 
     seconds: float | None
     low: float | None = None
     high: float | None = None
     state: str = ""
-    record: str = ""
     reason: str = ""
 
     @property
