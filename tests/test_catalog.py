@@ -257,13 +257,3 @@ def test_regions_of_scratch_are_those_of_the_stack(tiny):
         build([replace(other, scratch={"mine": ("3", "heads")})], tiny)
     with pytest.raises(LabError, match=r"8 // \(heads - 4\)'\], a division by 0 for model tiny; "):
         build([replace(other, scratch={"mine": ("2", "8 // (heads - 4)")})], tiny)
-
-
-def test_what_a_search_found_is_run_by_its_name(root):
-    found = 'stack: [warp_split]\nknobs: {ratio: "1:7"}\ntuned: {gpu: A GPU, model: tiny, position: 1, threads: 256}\n'
-    add(root, "tuned_here", f"idea: what a search found\n{found}", header="")
-    read_catalog.cache_clear()
-    catalog = read_catalog(root)
-    (stack,) = choose_stacks(catalog, "tuned_here", None, {}, 256)
-    assert stack.knobs["warp_split"] == {"producers": 1, "consumers": 7}
-    assert "tuned_here" not in catalog.stacks  # another block size: nothing that takes all stacks could run

@@ -212,17 +212,12 @@ def test_workers_of_a_run_are_no_foreign_processes():
             worker.kill()
 
 
-def test_a_stack_that_a_search_wrote_makes_no_other_answer_old(tmp_path):
-    """Otherwise writing it would make every row of the evidence be made again."""
-    folder = tmp_path / "conf" / "variant"
-    folder.mkdir(parents=True)
-    (folder / "vec128.yaml").write_text("published: none\n")
-    digest = code_sha.__wrapped__
-    before = digest(tmp_path)
-    (folder / "tuned_a_gpu.yaml").write_text("idea: tuned\n")
-    assert digest(tmp_path) == before
-    (folder / "vec128.yaml").write_text("launch: plain\n")
-    assert digest(tmp_path) != before
+def test_a_change_of_a_source_makes_answers_old(tmp_path):
+    (tmp_path / "conf").mkdir()
+    (yaml := tmp_path / "conf" / "a.yaml").write_text("published: none\n")
+    before = code_sha.__wrapped__(tmp_path)
+    yaml.write_text("launch: plain\n")
+    assert code_sha.__wrapped__(tmp_path) != before
 
 
 def test_disturbances_of_a_measurement_are_listed():

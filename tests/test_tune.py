@@ -2,10 +2,10 @@
 
 from contextlib import nullcontext
 from pathlib import Path
+from shlex import split
 from types import SimpleNamespace
 
 import pytest
-from permissions import without_root_rights
 
 from common.errors import CompileError, LabError, Unfinished
 from experiments.experiment import Experiment
@@ -31,10 +31,9 @@ def experiment(configured, tmp_path: Path, cpu_cache):
 
 @pytest.fixture
 def on_gpu(monkeypatch) -> None:
-    """As on a GPU: a search may begin, measures nothing by itself, and writes no file."""
+    """As on a GPU: a search may begin, and measures nothing by itself."""
     monkeypatch.setattr(Experiment, "need_gpu", lambda self: None)
     monkeypatch.setattr(tune, "measuring", lambda *given: nullcontext())
-    monkeypatch.setattr(tune, "write", lambda *given: "a file")
 
 
 def record(status: str = "PASSED", verdict: str | None = None) -> dict:
@@ -86,18 +85,13 @@ def test_a_candidate_without_a_time_is_left_out_with_the_reason(experiment):
     assert search.left_out[1].endswith("redundant_rmsnorm, MISMATCH: at down")
 
 
-def test_a_folder_that_cannot_be_written_is_refused_before_the_search(experiment, tmp_path, monkeypatch):
-    monkeypatch.setattr(tune, "Search", lambda *given: pytest.fail("the search has begun"))
-    (tmp_path / "file").touch()
-    (tmp_path / "shut").mkdir(mode=0o500)
-    for name in ("file", "file/in", "shut", "shut/in/it"):
-        with (
-            without_root_rights(),
-            pytest.raises(LabError, match=rf"/{name} cannot be written: .*; give options.folder=DIR"),
-        ):
-            tune.ask(experiment(f"options.folder={tmp_path}/{name}"))
-    with pytest.raises(LabError, match="/proc/none cannot be written"):  # also by root
-        tune.ask(experiment("options.folder=/proc/none"))
+def test_the_words_of_a_candidate_choose_it(experiment, configured):
+    tried = experiment("options.variants=[redundant_rmsnorm,warp_split]", "threads=128", "ratio=1:3")
+    again = configured(*split(tune.overrides(tried, Candidate(("redundant_rmsnorm", "warp_split"), ()))))
+    (stack,) = again.stacks
+    assert (stack.variants, again.threads) == (("redundant_rmsnorm", "warp_split"), 128)
+    assert stack.knobs["warp_split"] == {"producers": 1, "consumers": 3}
+    assert tune.overrides(tried, Candidate((), ())) == "'stack=[baseline]' threads=128"
 
 
 def test_a_spent_budget_ends_the_search_with_what_it_has(experiment, on_gpu, monkeypatch):

@@ -106,7 +106,7 @@ def _names(root: Path, group: str) -> list[str]:
 def _idea(root: Path, group: str, name: str) -> str:
     """The idea of a variant or a stack; of another value the first sentence of its yaml's comment."""
     catalog = read_catalog(root)
-    known: dict[str, Variant | NamedStack] = {**catalog.variants, **catalog.stacks, **catalog.tuned}
+    known: dict[str, Variant | NamedStack] = {**catalog.variants, **catalog.stacks}
     if group == "variant" and name in known:
         return known[name].idea
     lines = _comment(_read(root, f"{group}/{name}")).splitlines()

@@ -19,7 +19,6 @@ from common.compile import nvrtc
 from common.devices.gxx import cpuinfo
 from common.devices.nvml import Gpu
 from common.errors import LabError
-from common.stacks.catalog import TUNED
 
 # Written by runs: a new record does not count as a change of the code.
 EVIDENCE = "experiments/results"
@@ -92,12 +91,9 @@ def given_commit() -> dict[str, Any] | None:
 
 @cache
 def code_sha(root: Path = ROOT) -> str:
-    """Digest of the lab's code: 16 hex digits of all sources below FOLDERS, by name and content.
-
-    Without records, reports, and stacks written by a search: their knobs are in the text of their kernels.
-    """
+    """Digest of the lab's code: 16 hex digits of all sources below FOLDERS, by name and content."""
     found = (path for folder in FOLDERS for path in (root / folder).rglob("*") if path.suffix in SUFFIXES)
-    return digest_of((path for path in found if not path.name.startswith(TUNED)), root)[:16]
+    return digest_of(found, root)[:16]
 
 
 def lab_version() -> str | None:

@@ -6,7 +6,7 @@ comment describes a variant to readers; its yaml, to the lab.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from common.stacks.entry import Entry
 from common.stacks.variant import NamedStack, Selection, Variant
 
 BASELINE = "baseline"
-TUNED = "tuned_"  # prefix of named stacks written by a search
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,6 @@ class Catalog:
 
     broken  errors of unusable variants and stacks, by name; the others can be used
     keys    the keys at the top level of a run's configuration, apart from knobs
-    tuned   named stacks written by a search, each for one GPU and block size; left out of selections of all stacks
     """
 
     root: Path
@@ -36,7 +34,6 @@ class Catalog:
     selections: Mapping[str, Selection]
     broken: Mapping[str, LabError]
     keys: frozenset[str]
-    tuned: Mapping[str, NamedStack] = field(default_factory=dict)
 
     @property
     def knobs(self) -> frozenset[str]:
@@ -55,7 +52,6 @@ def read_catalog(root: Path = ROOT) -> Catalog:
     keys = _config_keys(root)
     found: dict[str, Variant] = {}
     stacks: dict[str, NamedStack] = {}
-    tuned: dict[str, NamedStack] = {}
     selections: dict[str, Selection] = {}
     broken: dict[str, LabError] = {}
     for name in sorted(names, key=lambda name: (name != BASELINE, name)):
@@ -64,15 +60,14 @@ def read_catalog(root: Path = ROOT) -> Catalog:
             if entry.source.exists():
                 found[name] = entry.variant(names, keys)
             elif "stack" in entry.fields:
-                stack = entry.stack(names)
-                (tuned if stack.tuned else stacks)[name] = stack
+                stacks[name] = entry.stack(names)
             elif "selects" in entry.fields:
                 selections[name] = entry.selection(names)
             else:
                 raise entry.wrong(f"has neither variants/{name}.cu nor a `stack`", "add the source or the list")
         except LabError as error:
             broken[name] = error
-    return Catalog(root, found, stacks, selections, broken, keys, tuned)
+    return Catalog(root, found, stacks, selections, broken, keys)
 
 
 def _config_keys(root: Path) -> frozenset[str]:

@@ -114,7 +114,7 @@ def check_stack(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
     Raises LabError for an unknown name, a variant named twice, two that exclude each other, or a missing requirement.
     """
     for name in names:
-        if named := catalog.stacks.get(name) or catalog.tuned.get(name):
+        if named := catalog.stacks.get(name):
             whole = dict.fromkeys(one for other in names for one in (named.variants if other == name else (other,)))
             cause = f"{name} is a stack of {len(named.variants)} variants, and a stack is a list of variants"
             raise LabError(cause, f"name them: stack=[{','.join(whole)}]")
@@ -185,9 +185,9 @@ def _check_known(name: str, catalog: Catalog, *others: str) -> None:
 
 def _named(catalog: Catalog, name: str) -> NamedStack:
     """The stack of a name: a variant on top of its parent, or a named stack."""
-    if named := catalog.stacks.get(name) or catalog.tuned.get(name):
+    if named := catalog.stacks.get(name):
         return _checked(catalog, named)
-    _check_known(name, catalog, *catalog.stacks, *catalog.tuned, *catalog.selections)
+    _check_known(name, catalog, *catalog.stacks, *catalog.selections)
     parent = catalog.variants[name].parent
     return NamedStack(name, "", check_stack((*parent, name), catalog), parent)
 

@@ -56,10 +56,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class NamedStack:
-    """A list of variants with a name, innermost first, and knob values other than the defaults.
-
-    tuned  gpu, model, position and threads for which a search found it the fastest; {}: not from a search
-    """
+    """A list of variants with a name, innermost first, and knob values other than the defaults."""
 
     name: str
     idea: str
@@ -67,7 +64,6 @@ class NamedStack:
     parent: tuple[str, ...] = ()
     knobs: Mapping[str, Any] = field(default_factory=dict)
     published: str = ""
-    tuned: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

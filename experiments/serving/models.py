@@ -20,7 +20,7 @@ class ServedModels:
         catalog = read_catalog()
         self.model, self.started, self.created = model, started.name, int(time.time())
         stacks = {started.name: ("", started.variants)}
-        entries: dict[str, Variant | NamedStack] = {**catalog.variants, **catalog.stacks, **catalog.tuned}
+        entries: dict[str, Variant | NamedStack] = {**catalog.variants, **catalog.stacks}
         for name, entry in entries.items():
             stacks[name] = entry.idea, (*entry.parent, name) if isinstance(entry, Variant) else entry.variants
         self._names, self.variants = list(stacks), list[dict[str, Any]]()

@@ -1,21 +1,16 @@
 """Tune: the fastest stack and values of knobs that a search finds, and which of them matter."""
 
-import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from math import nan
-from pathlib import Path
 from typing import Any
 
-import yaml
-
-from common.config.section import absolute
 from common.errors import LabError, Unfinished
-from common.errors.machine import make_writable
 from common.record.measurement import IMPLAUSIBLE, STOPPED
-from common.stacks.catalog import TUNED, read_catalog
+from common.stacks.catalog import BASELINE, read_catalog
 from common.stacks.stack import Stack, knob_words, title
 from experiments.experiment import Experiment
 from experiments.tables.result_table import ResultTable
@@ -35,8 +30,7 @@ NOTES = (
 
 def ask(experiment: Experiment) -> ResultTable:
     """Rows of two kinds: the fastest candidates, and the importance of each choice."""
-    space, folder = space_of(experiment), absolute(experiment.options.text("folder"))
-    make_writable(folder, "give options.folder=DIR")
+    space = space_of(experiment)
     experiment.need_gpu()
     search = Search(space, experiment.config.seed, starts(space), AHEAD)
     trials = experiment.options.whole("trials", low=1)
@@ -54,8 +48,7 @@ def ask(experiment: Experiment) -> ResultTable:
         {"kind": "importance", "what": name, "share %": 100 * share} for name, share in shares.items()
     ]
     if search.best:
-        path = write(experiment, search.best[0], folder)
-        notes.append(f"Written: {path}; variant={path.stem} runs it.")
+        notes.append(f"The fastest, for any command: {overrides(experiment, search.best[0])}")
     return experiment.answer(QUESTION, rows, notes, keys=2)
 
 
@@ -86,7 +79,7 @@ def starts(space: Space) -> list[Candidate]:
 def composed(experiment: Experiment, candidate: Candidate) -> Stack:
     """Stack of a candidate with the given knobs, without a parent: a search compares candidates. Raises LabError."""
     knobs = candidate.values | experiment.own_knobs(candidate.variants)
-    stack = experiment.choose(list(candidate.variants) or ["baseline"], knobs)
+    stack = experiment.choose(list(candidate.variants) or [BASELINE], knobs)
     return replace(stack, parent=stack.variants)
 
 
@@ -141,24 +134,11 @@ def outcome_of(record: Mapping[str, Any]) -> Outcome:
     return Outcome(seconds["median"], seconds["low"], seconds["high"], state)
 
 
-def write(experiment: Experiment, candidate: Candidate, folder: Path) -> Path:
-    """Write the candidate into `folder` as a named stack; returns the file."""
-    from common.config.device_choice import find_gpu
-
-    gpu, model, threads = find_gpu(), experiment.model.name, experiment.config.threads
-    name = TUNED + re.sub(r"\W+", "_", f"{gpu} {model} {threads}".lower())
-    stack = composed(experiment, candidate)
-    fields = {
-        "idea": f"the fastest that a search found for {model} on {gpu}",
-        "stack": list(stack.variants),
-        "knobs": candidate.values | experiment.own_knobs(stack.variants),
-        "tuned": {"gpu": gpu, "model": model, "position": experiment.position, "threads": threads},
-    }
-    text = yaml.safe_dump(fields, sort_keys=False, width=120, default_flow_style=None)
-    path = folder / f"{name}.yaml"
-    head = f"# Written by experiment=tune.\n# Run   python -m experiments variant={name}\n"
-    path.write_text(head + text, encoding="utf-8")
-    return path
+def overrides(experiment: Experiment, candidate: Candidate) -> str:
+    """Words of a command line that choose a candidate, for every command that takes a stack."""
+    knobs = candidate.values | experiment.own_knobs(candidate.variants)
+    stack = f"stack=[{','.join(candidate.variants) or BASELINE}]"
+    return shlex.join([stack, *knob_words(knobs), f"threads={experiment.config.threads}"])
 
 
 def _label(candidate: Candidate) -> str:
