@@ -12,7 +12,7 @@ import pytest
 from common import ROOT
 from common.compile import nvrtc, sass
 from common.errors import CompileError, LabError
-from experiments.timing import bandwidth, window
+from experiments.timing import bandwidth
 from experiments.timing.bandwidth import text
 
 KERNELS = r"""
@@ -270,29 +270,3 @@ def test_the_bandwidth_probes_read_128_bits_at_a_time_or_in_bulk():
         bulk = sass.resources(cubin, arch, "read_bulk")
         assert (bulk.count("UBLKCP") > 0) == (arch != "sm_80"), arch
         assert (bulk.count("LDG"), bulk.spill_bytes) == (0, 0), arch
-
-
-ROW = re.compile(r"^\s+/\*[0-9a-f]{4}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)\s*([^;]*);", re.MULTILINE)
-
-
-def under_way(listing: str) -> int:
-    """Loads of what nobody writes that are sent before an instruction uses the result of one of them, at most."""
-    most, sent = 0, set[int]()  # the first of the four registers that a load writes
-    for opcode, operands in ROW.findall(listing):
-        used = [int(register) for register in re.findall(r"\bR(\d+)", operands)]
-        if sent & {register // 4 * 4 for register in used}:
-            sent.clear()
-        if opcode.startswith("LDG") and "CONSTANT" in opcode:
-            sent.add(used[0])
-        most = max(most, len(sent))
-    return most
-
-
-def test_windows_have_as_many_loads_under_way_as_they_say(tmp_path):
-    for arch in ("sm_80", "sm_90"):
-        cubin = nvrtc.compile_cubin(text(window.KERNELS), arch)
-        plain, bulk = (sass.resources(cubin, arch, f"window_{way}") for way in ("plain", "bulk"))
-        assert plain.count("LDG", "128") == plain.count("LDG") == window.BATCH, arch
-        assert (plain.spill_bytes, bulk.spill_bytes, bulk.count("UBLKCP") > 0) == (0, 0, arch != "sm_80"), arch
-        listing = sass.sass(cubin, "window_plain", tmp_path)
-        assert under_way(listing) == window.BATCH, f"{arch}: the first load is not used before the last is sent"

@@ -1,6 +1,5 @@
 """Roofline: bandwidth of the ways to read, bytes of each stage, and the place of every variant below them."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from common.compile.source import Source
@@ -10,7 +9,6 @@ from experiments.experiment import Experiment
 from experiments.run.counting import Counting, Uncounted
 from experiments.tables.result_table import COUNTED, ResultTable
 from experiments.tables.row import label_of, microseconds
-from experiments.timing.window import Window
 
 QUESTION = "how fast this GPU's memory is, how much each stage must read, and where every variant is below that"
 INTENSITY = (
@@ -95,18 +93,8 @@ def _probes() -> list[dict[str, Any]]:
     """Bandwidth of each way to use memory: the best of some long launches over 2 GiB, or half of the free memory."""
     from experiments.timing.bandwidth import Memory
 
-    reads = [
+    return [
         {"kind": "probe", "what": f"read, {way.way}", "MB": way.size / 1e6, "us": 1e6 * way.size / way.best}
         | {"GB/s": way.best / 1e9}
         for way in Memory().read()
     ]
-    return [*reads, *_windows()]
-
-
-def _windows() -> Iterator[dict[str, Any]]:
-    """Bandwidth of reading by bytes in flight on an SM, one block on each."""
-    window = Window()
-    for load in window.loads:
-        timed = window.read(load)
-        about = {"KB under way": load.under_way / 1024, "slowest SM %": 100 * timed.slowest}
-        yield {"kind": "window", "what": f"read, {load.name}", "GB/s": timed.rate / 1e9, **about}

@@ -85,18 +85,10 @@ def test_positions_has_a_row_for_each_position(ask):
     assert all(row["fused_head us"] > 0 for row in rows)
 
 
-def bulk(rows: list[dict[str, Any]]) -> list[int]:
-    """KB under way by bulk copies, where the GPU has them."""
-    return [12, 24, 48, 96, 192, 48, 48, 48] if len(rows) > 6 else []
-
-
 def test_roofline_has_probes_and_variants_below_the_best_read_and_counts_nothing(ask, store):
     rows = ask("roofline")
     assert "count" not in {row["kind"] for row in Store(store).records()}
     assert len([row for row in rows if row["kind"] == "probe"]) == 2
-    windows = [row for row in rows if row["kind"] == "window"]
-    assert [row["KB under way"] for row in windows] == [4, 8, 16, 32, 48, *bulk(windows)]
-    assert all(row["GB/s"] > 0 and row["slowest SM %"] <= 100 for row in windows)
     (variant,) = (row for row in rows if row["kind"] == "variant")
     assert 0 < variant["% of best read"] < 100
 

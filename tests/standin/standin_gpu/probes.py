@@ -23,36 +23,13 @@ def read_bulk(data: np.ndarray, count: int, passes: int, result: np.ndarray) -> 
     return _read(data, 2048 * count, passes, result, "read_bulk", 0.95)
 
 
-def window_plain(data: np.ndarray, count: int, turns: int, loaders: int, *sums: np.ndarray) -> float:
-    """Four 16-byte loads of each of `loaders` threads."""
-    return _window(_whole(data, 4 * count, "window_plain"), 64 * loaders * turns, *sums)
-
-
-def window_bulk(data: np.ndarray, count: int, turns: int, slots: int, tile: int, *sums: np.ndarray) -> float:
-    """Bulk copies of `tile` bytes."""
-    if slots > 32:
-        raise Misuse(f"window_bulk has 32 places for barriers, not {slots}")
-    return _window(_whole(data, tile * count // 4, "window_bulk"), turns * tile, *sums)
-
-
 def hold(nanoseconds: int) -> float:
     """Time passes."""
     return cost.LAUNCH + 1e-9 * nanoseconds
 
 
-KERNELS = (number_all, read_all, read_bulk, window_plain, window_bulk, hold)
+KERNELS = (number_all, read_all, read_bulk, hold)
 PROBES: dict[str, Callable[..., float]] = {probe.__name__: probe for probe in KERNELS}
-
-
-def _window(data: np.ndarray, size: int, loaded: np.ndarray, clocks: np.ndarray) -> float:
-    """`size` bytes read by each block; the last SM is the slowest."""
-    if not (data.min() == data.max() == 1):
-        raise Misuse("data whose sum counts it is all ones")
-    seconds = cost.probed(size * loaded.size, 0.9)
-    loaded += size // 4
-    clocks += int(1e9 * seconds)
-    clocks[-1] += int(1e8 * seconds)
-    return seconds
 
 
 def _read(data: np.ndarray, size: int, passes: int, result: np.ndarray, name: str, share: float) -> float:
