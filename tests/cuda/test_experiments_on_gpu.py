@@ -102,7 +102,7 @@ def test_energy_of_decoding_is_above_that_of_idling(ask):
 
 def test_sync_cost_of_every_operation_on_every_grid(ask, gpu):
     rows = ask("sync_cost")
-    assert len({row["operation"] for row in rows}) == 7 + 1 + 3
+    assert len({row["operation"] for row in rows}) == 4 + 1 + 3
     assert all(row["us"] > 0 for row in rows)
     for window in (1, 2):
         alone, *exchanges = [row for row in rows if row.get("window") == window]
