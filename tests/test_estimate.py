@@ -23,7 +23,7 @@ H100 = read_gpu("h100")
 def committed(tmp_path) -> Counting:
     """Counts of the committed records, of Qwen3-0.6B with the short cache that they are made with."""
     model = replace(model_named("qwen3_0_6b"), positions=64)
-    return Counting(model, 256, Store(tmp_path / "r.jsonl"), tmp_path)
+    return Counting(model, 256, Store(tmp_path / "r.jsonl"), tmp_path, lambda *what: pytest.fail(f"{what} is counted"))
 
 
 def test_an_estimate_by_hand():

@@ -18,7 +18,6 @@ from typing import Any
 from common import ROOT
 from common.compile.source import Source, build
 from common.devices.counters import Counts
-from common.errors import LabError
 from common.lazy import torch
 from common.model.shapes import Model
 from common.record.provenance import EVIDENCE, provenance
@@ -33,19 +32,15 @@ SHORT = 64  # positions of a cache: no count depends on its size
 COMMENT = re.compile(r"^#line.*$|//.*$", re.MULTILINE)
 
 
-class Uncounted(LabError):
-    """Counts are not known, and counting is not allowed here."""
-
-
 class Counting:
     """Counts of steps of `model` in blocks of `threads`.
 
     store: the run's own records, which with the committed ones give counts. cache: the folder of compiled kernels.
-    on_count: called with the name of a stack and its grid before it is counted; None: counting is not allowed.
+    on_count: called with the name of a stack and its grid before it is counted.
     """
 
     def __init__(
-        self, model: Model, threads: int, store: Store, cache: Path, on_count: Callable[[str, int], None] | None = None
+        self, model: Model, threads: int, store: Store, cache: Path, on_count: Callable[[str, int], None]
     ) -> None:
         self.model, self.threads = model, threads
         self._store, self._cache, self._on_count = store, cache, on_count
@@ -60,13 +55,11 @@ class Counting:
     def count(self, source: Source, multiprocessors: int = GRID) -> Counts:
         """Counts of one step of `source` at position 1, with as many blocks on each SM as it asks for.
 
-        Raises Uncounted, and LabError without NVRTC or g++.
+        Raises LabError without NVRTC or g++.
         """
         blocks = multiprocessors * source.blocks_per_sm
         name = key(source, blocks)
         if name not in self._counts:
-            if self._on_count is None:
-                raise Uncounted(f"{source.name} has no counts", "make them with experiment=counts")
             self._on_count(source.name, blocks)
             counts = self._counts[name] = self._run(source, blocks)
             found = {"blocks": blocks, "position": POSITION, "counts": counts.by_stage}

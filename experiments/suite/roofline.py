@@ -1,4 +1,4 @@
-"""Roofline: bandwidth of the ways to read, bytes of each stage, and the place of every variant below them."""
+"""Roofline: bandwidth of the ways to read, and the place of every variant below it; bytes of each stage."""
 
 from typing import Any
 
@@ -6,48 +6,36 @@ from common.compile.source import Source
 from common.devices.counters import Counts
 from common.model.stages import DEFINITIONS, LAYER, STAGES
 from experiments.experiment import Experiment
-from experiments.run.counting import Counting, Uncounted
 from experiments.tables.result_table import COUNTED, ResultTable
 from experiments.tables.row import label_of, microseconds
 
-QUESTION = "how fast this GPU's memory is, how much each stage must read, and where every variant is below that"
+QUESTION = "how fast this GPU's memory is, and where every variant is below that; what each stage must read"
 INTENSITY = (
     "A token has one multiplication and one addition for each bf16 weight, about 1 FLOP a byte: far left of the ridge "
     "of every GPU, so bandwidth is the limit."
 )
 CEILING = "Decoding only reads, so the faster of the ways to read is its ceiling."
-NO_STAGES = (
-    "No bytes of the stages: no record has counts of the baseline for this model, and making them needs no GPU "
-    "(python -m experiments experiment=counts)."
-)
 
 
 def ask(experiment: Experiment) -> ResultTable:
-    """Rows of probes, of stages, and of variants; bytes everywhere, times where there is a GPU."""
+    """Rows of probes and of variants on a GPU; without one, of the bytes of each stage, as GPU time is not to count."""
     if not experiment.on_gpu:
         experiment.check_given(())  # the bytes are the baseline's
-        gpu = experiment.gpu
-        stages = _stages(experiment, experiment.counting)
+        gpu, stages = experiment.gpu, _stages(experiment)
         for row in stages:
             row[f"estimate us, {gpu.name}"] = 1e3 * row["MB"] / gpu.read_gbps
         missing = "bandwidths, and the place of each variant"
         return experiment.answer(QUESTION, stages, [INTENSITY], (COUNTED, missing), keys=2)
-    config, notes = experiment.config, [CEILING, INTENSITY]
-    try:  # with known counts: GPU time is not for counting
-        stages = _stages(experiment, Counting(experiment.model, config.threads, experiment.store, config.cache))
-    except Uncounted:
-        stages = []
-        notes.append(NO_STAGES)
     variants = _variants(experiment, experiment.position)  # first: with the probes, two processes share the GPU
-    rows = [*_probes(), *stages, *variants]
-    best = max(row["GB/s"] for row in rows if row["kind"] == "probe")
-    for row in rows:
-        row["% of best read"] = 100 * row["GB/s"] / best if "GB/s" in row else None
-    return experiment.answer(QUESTION, rows, notes, keys=2)
+    probes = _probes()
+    best = max(row["GB/s"] for row in probes)
+    rows = [row | {"% of best read": 100 * row["GB/s"] / best} for row in (*probes, *variants)]
+    return experiment.answer(QUESTION, rows, [CEILING, INTENSITY], keys=2)
 
 
-def _stages(experiment: Experiment, counting: Counting) -> list[dict[str, Any]]:
+def _stages(experiment: Experiment) -> list[dict[str, Any]]:
     """Bytes of each stage of the baseline, over all layers."""
+    counting = experiment.counting
     source = counting.source((), {})
     counts = counting.count(source)
     sizes = {stage: stage_bytes(source, counts, stage, experiment.position) for stage in STAGES}
