@@ -1,4 +1,4 @@
-"""experiment=tune where a candidate, the budget or the importances fail, without a kernel that runs."""
+"""experiment=tune where a candidate or the budget fails, without a kernel that runs."""
 
 from contextlib import nullcontext
 from pathlib import Path

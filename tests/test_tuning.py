@@ -138,15 +138,6 @@ def test_a_time_that_is_not_exact_does_not_win(seed):
     assert made.best[0].variants == ()
 
 
-def test_importance_is_that_of_the_choice_which_decides_the_time(seed):
-    one = space("fused_head", "redundant_rmsnorm", "vec128")
-    shares = search(one, seed, lambda found: 2.0 - ("redundant_rmsnorm" in found.variants), 100).importances
-    assert sum(shares.values()) == pytest.approx(1)
-    assert max(shares, key=shares.__getitem__) == "redundant_rmsnorm"
-    assert shares["redundant_rmsnorm"] > 0.9
-    assert search(one, seed, lambda found: 1.0, 100).importances == {}
-
-
 def test_without_optuna_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(LabError, match=r"a search needs optuna, which is not installed; pip install -e '.\[tune\]'"):

@@ -1,4 +1,4 @@
-"""Tune: the fastest stack and values of knobs that a search finds, and which of them matter."""
+"""Tune: the fastest stack and values of knobs that a search finds."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -19,22 +19,17 @@ from experiments.tuning.space import Candidate, Space, order
 
 AHEAD = 1  # candidates compiled while another one is on the GPU; each is chosen before their outcomes
 SHOWN = 10  # the fastest candidates
-QUESTION = "which stack and which values of knobs are the fastest, and which of these choices matter"
-NOTES = (
-    "A row of kind `stack` is one of the fastest candidates. A `state` says why a time is none to choose by: "
-    "stopped early as too slow, or unstable. A row of kind `importance` is a choice, and its share in the variance of "
-    "all times (fANOVA); the name of a knob has its variant before it. A knob counts also "
-    "where its variant is out.",
-)
+QUESTION = "which stack and which values of knobs are the fastest"
+STATES = "A `state` says why a time is none to choose by: stopped early as too slow, or unstable."
 
 
 def ask(experiment: Experiment) -> ResultTable:
-    """Rows of two kinds: the fastest candidates, and the importance of each choice."""
+    """A row for each of the fastest candidates."""
     space = space_of(experiment)
     experiment.need_gpu()
     search = Search(space, experiment.config.seed, starts(space), AHEAD)
     trials = experiment.options.whole("trials", low=1)
-    notes = list(NOTES)
+    notes = [STATES]
     with measuring(experiment, search) as measure:
         try:
             for candidate in search.candidates(trials):
@@ -42,14 +37,9 @@ def ask(experiment: Experiment) -> ResultTable:
         except Unfinished as error:
             notes.append(f"The budget ended it: {error.cause}.")
     notes.append(f"{len(search.found)} candidates were tried.")
-    if not (shares := search.importances):
-        notes.append("No importances: too few candidates have a time, or all have the same.")
-    rows = _fastest(search) + [
-        {"kind": "importance", "what": name, "share %": 100 * share} for name, share in shares.items()
-    ]
     if search.best:
         notes.append(f"The fastest, for any command: {overrides(experiment, search.best[0])}")
-    return experiment.answer(QUESTION, rows, notes, keys=2)
+    return experiment.answer(QUESTION, _fastest(search), notes)
 
 
 def space_of(experiment: Experiment) -> Space:
@@ -150,8 +140,7 @@ def _fastest(search: Search) -> list[dict[str, Any]]:
     timed.sort(key=lambda pair: (not pair[1].final, pair[1].seconds))
     return [
         {
-            "kind": "stack",
-            "what": _label(candidate),
+            "stack": _label(candidate),
             "us a token": 1e6 * (outcome.seconds or nan),
             "low us": outcome.low and 1e6 * outcome.low,
             "high us": outcome.high and 1e6 * outcome.high,

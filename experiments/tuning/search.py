@@ -2,7 +2,7 @@
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ from experiments.tuning.space import Candidate, Point, Space
 TURNS = 6  # one of them is for optuna's estimator, the others are for steps beside the fastest
 REPEATS = 20  # known candidates in a row, after which points are drawn evenly
 DRAWS = 500  # known candidates in a row, after which none is left
-LEAST = 4  # candidates with a time, below which importances mean nothing
 
 
 @dataclass(frozen=True)
@@ -87,15 +86,6 @@ class Search:
         final = [(candidate, outcome) for candidate, outcome in self.found.items() if outcome.final]
         return min(final, key=lambda pair: pair[1].seconds or 0.0, default=None)
 
-    @property
-    def importances(self) -> Mapping[str, float]:
-        """Share of each parameter in the variance of the times, by fANOVA; {} where they are too few, or all equal."""
-        times = [outcome.seconds for outcome in self.found.values() if outcome.seconds]
-        if len(times) < LEAST or len(set(times)) == 1:
-            return {}
-        evaluator = self._optuna.importance.FanovaImportanceEvaluator(seed=0)
-        return self._optuna.importance.get_param_importances(self.study, evaluator=evaluator)
-
     def _new(self) -> Candidate | None:
         """A candidate to try; None where all are known or waiting."""
         self._turn += 1
@@ -124,8 +114,7 @@ class Search:
 def _import() -> Any:
     try:
         import optuna
-        import sklearn  # noqa: F401  optuna's fANOVA needs its forests
-    except ImportError as error:
-        raise LabError(f"a search needs {error.name}, which is not installed", "pip install -e '.[tune]'") from None
+    except ImportError:
+        raise LabError("a search needs optuna, which is not installed", "pip install -e '.[tune]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
