@@ -64,28 +64,13 @@ def read_ceiling() -> Ceiling:
     return max(Memory().read(), key=lambda found: found.best)
 
 
-def affordable(size: int) -> int:
-    """`size`, or half of the current GPU's free memory, where CuPy's pool keeps nothing that it does not use."""
-    cupy.get_default_memory_pool().free_all_blocks()
-    return min(size, cupy.cuda.Device().mem_info[0] // 2)
-
-
-def seconds_of(launch: Callable[[], object]) -> float:
-    """Seconds of a launch on the current stream."""
-    start, stop = cupy.cuda.Event(), cupy.cuda.Event()
-    start.record()
-    launch()
-    stop.record()
-    stop.synchronize()
-    return cupy.cuda.get_elapsed_time(start, stop) / 1e3
-
-
 class Memory:
     """Data in the current GPU's memory, and kernels that go over it. size: bytes, at most half of the free memory."""
 
     def __init__(self, size: int = 2 << 30) -> None:
         self._device = cupy.cuda.Device()
-        tiles = affordable(size) // TILE
+        cupy.get_default_memory_pool().free_all_blocks()  # what CuPy's pool keeps of others counts as free, too
+        tiles = min(size, self._device.mem_info[0] // 2) // TILE
         self._data = cupy.empty(tiles * (TILE // 4), cupy.uint32)
         self._seconds("number_all", 8, (self._data, np.uint64(self._data.size)))
 
@@ -113,9 +98,15 @@ class Memory:
         return cupy.RawModule(code=text(KERNELS), options=options())
 
     def _seconds(self, kernel: str, blocks_per_sm: int, arguments: tuple[Any, ...]) -> float:
+        """Seconds of a launch on the current stream."""
         function = self._module.get_function(kernel)
         blocks = self._device.attributes["MultiProcessorCount"] * blocks_per_sm
-        return seconds_of(partial(function, (blocks,), (THREADS,), arguments))
+        start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+        start.record()
+        function((blocks,), (THREADS,), arguments)
+        stop.record()
+        stop.synchronize()
+        return cupy.cuda.get_elapsed_time(start, stop) / 1e3
 
 
 def settled(launch: Callable[[int], float]) -> list[float]:
