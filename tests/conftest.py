@@ -40,7 +40,7 @@ def seed(request: pytest.FixtureRequest) -> int:
 # Files are distributed in this order: the longest, of minutes, start first.
 LONGEST = """
 mutants pages kernels experiments_on_gpu standin_faults lab variant_facts experiments_cpu counts operators
-isolation tour standin_tune resume experiment_rows one_stage_more trials variants full_size ring_facts
+isolation tour resume experiment_rows one_stage_more trials variants full_size ring_facts
 store_runs identity config results nsight tune_on_gpu standin_evidence hostile matrix damage
 coverage_holes
 """
