@@ -14,7 +14,7 @@ from common.errors import LabError
 from common.json_values import from_json
 from common.model.shapes import Model
 from common.record.measurement import Measurement
-from common.validate.verdict import PASSED, Verdict
+from common.validate.verdict import Verdict
 
 JSON = Mapping[str, Any]
 # Fields of a model that older rows lack, with their defaults.
@@ -129,10 +129,6 @@ class RunRecord(KernelRecord):
     validator: str = ""
     took: float | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def passed(self) -> bool:
-        return self.status == PASSED
 
 
 @dataclass(frozen=True, kw_only=True)
