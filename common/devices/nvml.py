@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +71,19 @@ class Gpu:
         """Clocks (MHz), power (W), temperature (degrees C), reasons of throttling, and number of other processes.
 
         Processes in NVML's list that are not of this run are foreign. They are only counted: NVML gives process ids of
-        the host machine, and a process in a container knows only its id in the container.
+        the host machine, and a process in a container knows only its id in the container. Outside of one a worker's
+        parent is left out, which compiles for it in a search.
         """
         power = self._query(nvml.nvmlDeviceGetPowerUsage)
         bits = self._query(nvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
-        processes = self._query(nvml.nvmlDeviceGetComputeRunningProcesses)
+        processes, parent = self._query(nvml.nvmlDeviceGetComputeRunningProcesses), parent_process()
+        others = [each for each in processes or () if parent is None or each.pid != parent.pid]
         return {
             "sm_mhz": self._query(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
             "memory_mhz": self._query(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
             "power_w": power and power / 1000,
             "temperature_c": self._query(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
-            "other_processes": None if processes is None else max(0, len(processes) - of_this_run()),
+            "other_processes": None if processes is None else max(0, len(others) - of_this_run()),
             "throttled": [name for bit, name in THROTTLE.items() if bits & bit],
         }
 

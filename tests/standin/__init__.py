@@ -38,7 +38,7 @@ REPLACED = ("cupy", "cupyx", "pynvml", "standin_gpu")
 def environment(**more: str) -> dict[str, str]:
     """Variables of a process that finds the stand-in. more: see standin_gpu/faults.py and clock.py."""
     paths = [str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")]), str(FOLDER.parent.parent)]
-    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))} | more
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "STANDIN_GPU": str(os.getpid())} | more
 
 
 @contextmanager

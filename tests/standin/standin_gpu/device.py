@@ -1,5 +1,7 @@
 """Properties of the stand-in's GPU, and what the driver allows on one of its multiprocessors."""
 
+import os
+
 NAME = b"Stand-in GPU (no hardware)"
 ARCH = "sm_90"
 DRIVER = 13020  # the CUDA that it knows
@@ -30,6 +32,11 @@ ATTRIBUTES = {
     "GlobalMemoryBusWidth": 5120,
     "MaxRegistersPerBlock": REGISTERS,
 }
+
+
+def context() -> str:
+    """Name of what a process with a context holds open: of this GPU, which the processes of one test share."""
+    return f"standin-gpu-{os.environ.get('STANDIN_GPU', '')}-context"
 
 
 def resident_blocks(registers: int, threads: int, shared: int) -> int:

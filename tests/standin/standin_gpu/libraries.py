@@ -6,11 +6,13 @@ pynvml is the real one: it calls the functions of this NVML as it calls NVIDIA's
 import ctypes
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from standin_gpu import device, faults
 
-SUCCESS, NOT_SUPPORTED, NOT_FOUND, LOST = 0, 3, 6, 15  # nvmlReturn_t
+SUCCESS, NOT_SUPPORTED, NOT_FOUND, INSUFFICIENT_SIZE, LOST = 0, 3, 6, 7, 15  # nvmlReturn_t
 SM_MHZ, MEMORY_MHZ = 1755, 2619
 CLOCK_MEMORY = 2  # nvmlClockType_t: of the memory
 PROGRAMMATIC = 6  # CUlaunchAttributeID: programmatic stream serialization
@@ -117,6 +119,21 @@ def _power(handle: Any, target: Any) -> int:
     return _value(target, 1000 * (DECODING_W if busy else IDLE_W))
 
 
+def _processes(handle: Any, count: Any, processes: Any) -> int:
+    """Those with a context on the GPU. A call without room for them asks for their number."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):  # it has ended, or been closed, meanwhile
+            if device.context() in str(file.readlink()):
+                found.append(int(file.parts[2]))
+    room, count._obj.value = count._obj.value, len(found)
+    if len(found) > room:
+        return INSUFFICIENT_SIZE
+    for at, number in enumerate(found):
+        processes[at].pid = number
+    return SUCCESS
+
+
 FUNCTIONS: dict[str, Callable[..., int]] = {
     "nvmlInitWithFlags": lambda flags: SUCCESS,
     "nvmlShutdown": lambda: SUCCESS,
@@ -132,5 +149,5 @@ FUNCTIONS: dict[str, Callable[..., int]] = {
     "nvmlDeviceGetTemperature": lambda handle, sensor, target: _value(target, 40),
     "nvmlDeviceGetPowerUsage": _power,
     "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle, target: _value(target, 0),
-    "nvmlDeviceGetComputeRunningProcesses_v3": lambda handle, count, processes: _value(count, 0),
+    "nvmlDeviceGetComputeRunningProcesses_v3": _processes,
 }

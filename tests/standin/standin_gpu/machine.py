@@ -1,5 +1,6 @@
 """The GPU of this process: its memory, its streams, and the error that ends its context."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,6 +26,7 @@ class Machine:
         self.failed = self.pending = 0
         self.memory_gone = False
         self.worked = 0.0  # time.monotonic() of the latest work
+        self._context = -1
 
     @property
     def free(self) -> int:
@@ -34,6 +36,8 @@ class Machine:
     def call(self, error: type[RuntimeError] = CUDARuntimeError, seconds: float = cost.CALL) -> None:
         """Every call of the API begins here. Raises the sticky error, as `error`."""
         clock.gpu_reached(self.order.now)
+        if self._context < 0:
+            self._context = os.memfd_create(device.context())  # NVML lists the processes that hold one open
         if not self.failed and not self.pending and faults.lost():
             self.failed = errors.NO_DEVICE
         if self.failed:
