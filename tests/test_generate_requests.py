@@ -103,7 +103,7 @@ def test_a_missing_tokenizer_is_reported(tmp_path):
         (["prompt="], "prompt= is empty; "),
         (['prompt=""'], "prompt= is empty; "),
         (['prompt=["a"]'], """prompt=["a"] is not a text; give prompt='"TEXT"'"""),
-        (["prompt_ids=[1]", 'stop_strings=[""]'], "stop_strings=[''] is not a list of names"),
+        (["prompt_ids=[1]", 'stop_strings=[""]'], 'stop_strings=[""] is not a list of names'),
         (["prompt_ids=[1]", "stop_strings=[1]"], """give stop_strings='["a","b"]'"""),
         (["prompt_ids=[]"], "empty"),
         (["prompt_ids=[-1]"], "prompt_ids=-1"),

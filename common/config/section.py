@@ -139,7 +139,7 @@ class Section:
         """A string that is not empty nor, unless `blank`, only white space."""
         value = self.values.get(key)
         if not isinstance(value, str):
-            raise self._wrong(key, json.dumps(value), "is not a text", """'"TEXT"'""")
+            raise self._wrong(key, value, "is not a text", """'"TEXT"'""")
         if not (value if blank else value.strip()):
             raise self._wrong(key, value, "is empty", "TEXT")
         return value
@@ -159,7 +159,8 @@ class Section:
         return self.origins.get(f"{self.path}{key}", f"{self.path}{key}")
 
     def _wrong(self, key: str, value: Any, fault: str, example: str) -> LabError:
-        return LabError(f"{self._name(key)}={value} {fault}", f"give {self._name(key)}={example}")
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        return LabError(f"{self._name(key)}={shown} {fault}", f"give {self._name(key)}={example}")
 
     def _whole(self, key: str, value: Any, low: int, high: int | None) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < low or (high is not None and value > high):

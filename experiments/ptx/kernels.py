@@ -26,9 +26,9 @@ def ptx_of(one: Settings) -> str:
     if file.suffix != ".cu":
         raise LabError(f"{file.name} is not a .cu file", "give CUDA text, or a .ptx without include, define and std")
     arch, std = known("arch", one.arch or ARCH, ARCHS), known("std", str(one.std or 17), STANDARDS)
-    include = (file.parent, *(one.folder / each for each in one.include))
+    options = user_options((file.parent, *(one.folder / each for each in one.include)), one.define, int(std))
     try:
-        return compile_ptx(text, arch, os.path.relpath(file), one.cache, user_options(include, one.define, int(std)))
+        return compile_ptx(text, arch, os.path.relpath(file), one.cache / "kernels", options)
     except CompileError as error:
         raise CompileError(error.cause, _remedy(error, text), error.report) from None
 

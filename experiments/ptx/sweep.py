@@ -1,6 +1,7 @@
 """The launches that a yaml and a command line ask for, and what is printed of them."""
 
 import json
+import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from common.errors import LabError
 from common.json_values import to_json
 from experiments.ptx.launch import launched
 from experiments.ptx.launch_file import Row, rows
+from experiments.tables.progress import Progress
 
 
 def run(cfg: DictConfig, given: Collection[str]) -> int:
@@ -21,7 +23,7 @@ def run(cfg: DictConfig, given: Collection[str]) -> int:
     chosen = rows(cfg, given)
     one = chosen[0].settings
     keep_below(one.cache, 1e9 * one.cache_limit_gb)
-    machine = Machine(library(one.cache))
+    machine = Machine(library(one.cache / "kernels", Progress(sys.stderr).note))
     if one.sweep is not None:
         return _swept(machine, chosen)
     result = launched(machine, one, one.out)

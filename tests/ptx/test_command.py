@@ -58,15 +58,17 @@ def test_an_error_beside_the_command_ends_it():
 
 
 @pytest.mark.cpu
-def test_the_cache_keeps_below_its_limit(tmp_path, cpu_cache, monkeypatch):
+def test_the_cache_is_a_runs_and_keeps_below_its_limit(tmp_path, cpu_cache, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(folder, "_limit", folder._limit)
-    monkeypatch.setattr(sweep, "library", lambda cache: library(cpu_cache))
+    monkeypatch.setattr(sweep, "library", lambda cache, note: note(f"made in {cache}") or library(cpu_cache))
     old = tmp_path / "cache" / "old" / f"{1:064x}.cubin"
     cached(old, lambda: b"old")
     os.utime(old, (1, 1))
     assert main(["saxpy.cu", "launch.yaml", f"cache={tmp_path}/cache", "cache_limit_gb=1e-9"]) == 0
     assert not old.exists()
+    assert capfd.readouterr().err == f"made in {tmp_path}/cache/kernels\n"
+    assert {path.name for path in (tmp_path / "cache").iterdir()} == {"old", "kernels"}
 
 
 @pytest.mark.cpu
