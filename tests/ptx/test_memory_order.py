@@ -60,9 +60,15 @@ BODIES = {  # its body, and the two lines of its race in "test", if it has one
             c.state[state_at::arrived] = 0;""",
         {1, 3},
     ),
-    "a plain write after relaxed atomics of others": (
+    "a plain write after the last atomic of all": (  # observation order
         """if (threadIdx.x > 0) return;
         if (atomicAdd(c.state + state_at::arrived, 1) == 2)
+            c.state[state_at::arrived] = 0;""",
+        None,
+    ),
+    "a plain write after the last but one": (
+        """if (threadIdx.x > 0) return;
+        if (atomicAdd(c.state + state_at::arrived, 1) == 1)
             c.state[state_at::arrived] = 0;""",
         {2, 3},
     ),

@@ -12,6 +12,7 @@ st.global.u32 [%rd1], 0; over:"""
 POLLED = """setp.lt.u32 %p1, %r1, 32; @%p1 bra writes; again: ld.relaxed.gpu.global.u32 %r4, [%rd1];
 setp.eq.u32 %p2, %r4, 0; @%p2 bra again; {meet} bra end;
 writes: st.relaxed.gpu.global.u32 [%rd1], 1; {meet} st.global.u32 [%rd1], 2; end:"""
+SEEN = POLLED.format(meet="{meet}").replace("writes:", "writes: setp.ne.u32 %p3, %r3, 0; @%p3 bra end;")
 ARRIVED = """setp.lt.u32 %p1, %r1, 32; @%p1 bra first; bar.sync 1, 64; ld.shared.u32 %r4, [tile]; bra end;
 first: {before} bar.arrive 1, 64; {after} end:"""
 EXCHANGED = """mul.wide.u32 %rd2, %r1, 4; mov.u64 %rd3, tile; add.s64 %rd4, %rd3, %rd2;
@@ -27,10 +28,13 @@ add.s64 %rd7, %rd1, %rd2; st.global.u32 [%rd7], %r4;"""
         (EXCHANGED.format(meet="bar.sync 0;"), True),
         (EXCHANGED.format(meet=""), False),
         (ADDED.format(add="atom.add.acq_rel.gpu.global.u32"), True),
-        (ADDED.format(add="atom.add.relaxed.gpu.global.u32"), False),  # the other addition, though not the last one
+        (ADDED.format(add="atom.add.relaxed.gpu.global.u32"), True),  # its own addition has read the other one's
+        (ADDED.replace("%r4, 1;", "%r4, 0;").format(add="atom.add.relaxed.gpu.global.u32"), False),
         (ADDED.format(add="atom.add.acq_rel.cta.global.u32"), True),
         (ARRIVED.format(before="st.shared.u32 [tile], 5;", after=""), True),
         (ARRIVED.format(before="", after="st.shared.u32 [tile], 5;"), False),
+        (SEEN.replace("st.global.u32 [%rd1], 2;", "").format(meet="ld.global.u32 %r5, [%rd1];"), True),
+        (SEEN.format(meet="ld.global.u32 %r5, [%rd1];"), False),  # the second store
         (POLLED.format(meet="bar.sync 0;"), True),
         (POLLED.format(meet=""), False),  # the strong read of a word that a strong write has changed since
     ],
@@ -55,6 +59,7 @@ TWO = "mov.u32 %r2, %ctaid.x; setp.ne.u32 %p1, %r2, 0; @%p1 bra other; {} ret; o
 SENT = "st.global.u32 [%rd1+64], 5; {} st.relaxed.gpu.global.u32 [%rd1], 1;"
 AWAITED = """ld.{}.gpu.global.u32 %r3, [%rd1]; setp.ne.u32 %p2, %r3, 1; @%p2 bra other; {}
 ld.global.u32 %r4, [%rd1+64];"""
+ADDED_THEN_READ = "red.relaxed.gpu.global.add.u32 [%rd1], 0; fence.acq_rel.gpu; ld.global.u32 %r4, [%rd1+64];"
 LOOK, FILL = "ld.relaxed.gpu.global.u32 %r3, [%rd1];", "st.relaxed.gpu.global.u32 [%rd1], 1;"
 
 
@@ -71,6 +76,7 @@ LOOK, FILL = "ld.relaxed.gpu.global.u32 %r3, [%rd1];", "st.relaxed.gpu.global.u3
         (SENT.format("fence.sc.gpu;"), AWAITED.format("relaxed", "fence.release.gpu;"), False),
         (SENT.format("membar.gl;"), AWAITED.format("relaxed", "membar.gl;"), True),
         (SENT.format("membar.cta;"), AWAITED.format("relaxed", "membar.gl;"), False),
+        (SENT.format("membar.gl;"), ADDED_THEN_READ, False),  # a reduction is no read of an acquire pattern
     ],
 )
 def test_what_orders_two_blocks(machine, first, second, ordered, seed):  # noqa: F811

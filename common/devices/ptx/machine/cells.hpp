@@ -11,8 +11,9 @@ struct Epoch {
   uint32_t who = 0;   // first thread of the warp, or the clock component of an mbarrier
   uint32_t lanes = 0; // none: no access
   uint32_t time = 0;
-  // in_step: volatile and shared; empties: stores Launch::empty
-  uint32_t pc : 20 = 0, strong : 1 = 0, scope : 2 = 0, in_step : 1 = 0, empties : 1 = 0, bytes : 7 = 0;
+  // in_step: volatile and shared; empties: stores Launch::empty; linked: a read that follows the cell's last write, or
+  // an earlier write that the last one, by an atomic, has read, itself or by those between
+  uint32_t pc : 20 = 0, strong : 1 = 0, scope : 2 = 0, in_step : 1 = 0, empties : 1 = 0, linked : 1 = 0, bytes : 6 = 0;
   bool any() const { return lanes != 0; }
   uint32_t thread() const { return who + uint32_t(std::countr_zero(lanes)); } // the first lane's
   Epoch only(uint32_t these) const {

@@ -58,6 +58,26 @@ Known Races::together(std::span<const Barrier::Waiting> who, const Known &before
   return {all, async};
 }
 
+// The lanes `among` these that have the same time and vector as this one.
+uint32_t Races::lanes_like(const Warp &w, int lane, uint32_t among) const {
+  const Thread &me = by_[id(w, lane)];
+  uint32_t found = 0;
+  for (const int each : Each{among}) {
+    const Thread &other = by_[id(w, each)];
+    if (other.time == me.time && other.seen.generic == me.seen.generic) found |= 1u << each;
+  }
+  return found;
+}
+
+// True if `a` is ordered after a read of what `write`, the last one, has written: that is causality order, too.
+bool Races::follows(const Access &a, Cell &c, const Epoch &write) {
+  if (!write.strong) return false;
+  for (const Epoch &r : c.reads())
+    for (const int lane : Each{r.linked ? r.lanes : 0})
+      if (const uint32_t reader = r.who + uint32_t(lane); reader == a.one || holds(a.seen, reader, r.time)) return true;
+  return false;
+}
+
 void Races::arrive(Warp &w, const Barrier &barrier) {
   const Barrier::Waiting here[] = {{&w, w.live, nullptr}};
   Known &all = arrived_[&barrier];

@@ -39,7 +39,7 @@ Races::Access Races::access(Warp &w, const In *in, uint32_t lanes, uint32_t byte
   Access made{w, in, lane, by_[t].seen.generic.get(), {}, lanes & (lanes - 1) ? UINT32_MAX : t};
   made.me.who = t - uint32_t(lane), made.me.lanes = lanes, made.me.time = by_[t].time;
   made.me.pc = uint32_t(in - grid_.program.code.data());
-  made.me.strong = strong, made.me.scope = f.scope(), made.me.bytes = uint8_t(bytes);
+  made.me.strong = strong, made.me.scope = f.scope(), made.me.bytes = uint8_t(bytes), made.me.linked = true;
   return made;
 }
 
@@ -107,7 +107,7 @@ bool Races::add_reader(const Access &a, Cell &c) const {
   const Epoch &me = a.me;
   const auto merged = [&](Epoch &r) { // a later read by the same lanes replaces an earlier one
     if (r.who != me.who) return false;
-    if (r.time == me.time && r.pc == me.pc && r.bytes == me.bytes) return r.lanes |= me.lanes, true;
+    if (r.time == me.time && r.pc == me.pc && r.bytes == me.bytes && r.linked) return r.lanes |= me.lanes, true;
     if (!covers(me, r)) return false;
     r.lanes &= ~me.lanes;
     return r.lanes == 0 && (r = me, true);
@@ -134,12 +134,14 @@ bool Races::add_reader(const Access &a, Cell &c) const {
 }
 
 // Checks against the earlier strong writes, and the write that made the word empty, which every access must follow.
-template <class Harmless>
-bool Races::check_earlier(const Access &a, const Cell &c, uintptr_t at, const char *what, Harmless harmless) {
+// after: if `a` is ordered after the last write, and so after those that it is linked to.
+template <class Harmless> bool Races::check_earlier(const Access &a, const Cell &c, uintptr_t at, const char *what,
+                                                    bool after, Harmless harmless) {
   if (c.rare && c.rare->emptied.any() && !knows(a, c.rare->emptied))
     return report(a, c.rare->emptied, what, "has made empty", at);
   for (size_t i = 0; c.rare && i < c.rare->earlier.size(); ++i)
-    if (const Epoch &e = c.rare->earlier[i]; !knows(a, e) && !harmless(e)) return report(a, e, what, "has written", at);
+    if (const Epoch &e = c.rare->earlier[i]; !knows(a, e) && !harmless(e) && !(e.linked && after))
+      return report(a, e, what, "has written", at);
   return true;
 }
 
@@ -154,8 +156,9 @@ bool Races::check_read(const Access &a, Cell &c, uintptr_t at, bool no_coherence
     if (!check_read(access(a.w, a.in, 1u << lane, a.me.bytes, a.me.strong), c, at, false)) return false;
   if (a.one == UINT32_MAX) return true;
   const auto harmless = [&](const Epoch &e) { return strong_pair(a.me, e); };
-  if (!check_earlier(a, c, at, "nothing orders this read of", harmless)) return false;
-  if (known || harmless(c.write)) return true;
+  const bool allowed = known || harmless(c.write), after = known || (!allowed && follows(a, c, c.write));
+  if (!check_earlier(a, c, at, "nothing orders this read of", after, harmless)) return false;
+  if (allowed || after) return true;
   if (c.write.thread() == a.one) return report(a, c.write, "a read of", "is still copying", at);
   return report(a, c.write, "nothing orders this read of", "has written", at);
 }
@@ -171,7 +174,8 @@ bool Races::Stored::same() const {
 }
 
 bool Races::check_write(const Access &a, Cell &c, uintptr_t at, const Stored *stored) {
-  const Epoch &me = a.me, before = c.write;
+  const Epoch &me = a.me;
+  Epoch before = c.write;
   const auto harmless = [&](const Epoch &e) { // an earlier write
     return strong_pair(me, e) || (stored && block_of(me.who) == block_of(e.who) && stored->same());
   };
@@ -181,25 +185,30 @@ bool Races::check_write(const Access &a, Cell &c, uintptr_t at, const Stored *st
     loaded.pc = c.no_coherence - 1;
     return report(a, loaded, "a write of", "loads by ld.global.nc", at);
   }
-  const bool known = !before.any() || knows(a, before), allowed = known || harmless(before);
+  const bool known = !before.any() || knows(a, before) || follows(a, c, before), allowed = known || harmless(before);
   if (!allowed && !report(a, before, "nothing orders this write of", "has written", at)) return false;
   const bool hidden = before.any() && !before.empties && (known ? !covers(me, before) : allowed || before.strong);
   if (!known || c.rare || hidden) {
-    if (!check_earlier(a, c, at, "nothing orders this write of", harmless)) return false;
+    if (!check_earlier(a, c, at, "nothing orders this write of", known, harmless)) return false;
     std::vector<Epoch> &earlier = c.more().earlier;
     bool added = !hidden;
+    before.linked = me.strong && !stored; // by an atomic
     for (Epoch &e : earlier) {
+      if ((knows(a, e) || (e.linked && known)) && covers(me, e)) e.lanes = 0;
+      e.linked &= before.linked;
       if (added || e.who != before.who) continue;
       if (covers(before, e)) e.lanes &= ~before.lanes;
-      if (e.time == before.time && e.pc == before.pc) e.lanes |= before.lanes, added = true;
+      if (e.time == before.time && e.pc == before.pc && e.linked == before.linked)
+        e.lanes |= before.lanes, added = true;
     }
-    std::erase_if(earlier, [&](const Epoch &e) { return !e.any() || (knows(a, e) && covers(me, e)); });
+    std::erase_if(earlier, [](const Epoch &e) { return !e.any(); });
     if (!added) earlier.push_back(before);
     if (!me.strong) c.rare->emptied = {};
   }
   if (me.empties) c.more().emptied = me;
   bool left = false; // readers remain for the next writer's check
   for (Epoch &r : c.reads()) {
+    r.linked = false;
     if (!r.any() || knows(a, r)) {
       r = {};
       continue;
@@ -215,17 +224,6 @@ bool Races::check_write(const Access &a, Cell &c, uintptr_t at, const Stored *st
   }
   if (!left) c.forget_reads();
   return true;
-}
-
-// The lanes `among` these that have the same time and vector as this one.
-uint32_t Races::lanes_like(const Warp &w, int lane, uint32_t among) const {
-  const Thread &me = by_[id(w, lane)];
-  uint32_t found = 0;
-  for (const int each : Each{among}) {
-    const Thread &other = by_[id(w, each)];
-    if (other.time == me.time && other.seen.generic == me.seen.generic) found |= 1u << each;
-  }
-  return found;
 }
 
 bool Races::load(Warp &w, const In *in, uint32_t mask, uint8_t *const *from, uint32_t bytes, int count) {
@@ -287,7 +285,7 @@ bool Races::atomic(Warp &w, const In *in, int lane, uint8_t *to, uint32_t bytes)
   if (!cells(w, to, bytes,
              [&](Cell &c, uintptr_t at) { return check_read(a, c, at, false) && check_write(a, c, at, nullptr); }))
     return false;
-  acquire(w, lane, reinterpret_cast<uintptr_t>(to), f);
+  if (in->d) acquire(w, lane, reinterpret_cast<uintptr_t>(to), f); // red reads nothing that could be acquired
   release(w, lane, reinterpret_cast<uintptr_t>(to), f, true);
   return true;
 }

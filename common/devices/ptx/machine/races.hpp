@@ -112,8 +112,9 @@ private:
   void release(Warp &w, int lane, uintptr_t at, Flags f, bool joins);
   bool check_read(const Access &a, Cell &c, uintptr_t at, bool no_coherence);
   bool check_write(const Access &a, Cell &c, uintptr_t at, const Stored *stored); // stored: null if by a copy
+  static bool follows(const Access &a, Cell &c, const Epoch &write);
   template <class Harmless>
-  bool check_earlier(const Access &a, const Cell &c, uintptr_t at, const char *what, Harmless harmless);
+  bool check_earlier(const Access &a, const Cell &c, uintptr_t at, const char *what, bool after, Harmless harmless);
   Phase *phase_for(Warp &w, const In *in, int lane, const Mbarrier &b, const char *what);
   Access of_phase(Warp &w, const In *in, int lane, const Mbarrier &b) const;
   bool add_reader(const Access &a, Cell &c) const; // always true
