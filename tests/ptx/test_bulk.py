@@ -45,7 +45,12 @@ BY_LANES = f"""{START.format(32)} for (unsigned tile = 0; tile < 6; ++tile) {{
 WANTED = [float((2 * i + 1) % 97) for i in range(192)]  # weights count 0, 1, 2, ..., 96, 0, ...
 
 
-@pytest.mark.parametrize(("load", "field"), [(BY_ONE, "copied_bulk"), (BY_LANES, "copied_async")])
+HANDED_OVER = BY_LANES.replace(ENDS, "")  # as libcu++'s pipelines with roles: a thread may end before its copies land
+
+
+@pytest.mark.parametrize(
+    ("load", "field"), [(BY_ONE, "copied_bulk"), (BY_LANES, "copied_async"), (HANDED_OVER, "copied_async")]
+)
 def test_a_ring_brings_every_byte_once_and_in_order(launch, seed, load, field):
     session = launch(READ, SHARED, seed=seed, load=load, races=True)
     assert session.scratch()[:192].tolist() == WANTED
@@ -63,7 +68,6 @@ FAULTS = {  # changes of BY_LANES: (text, what stands there instead), ..., and w
     "an arrival twice": ([(ARRIVES, 2 * ARRIVES)], "more arrivals than the mbarrier's phase takes"),
     "a lane that does not arrive": ([(ARRIVES, f"if (lane() > 0) {ARRIVES}")], "no block can continue"),
     "a slot overwritten before it is read": ([(ASK, "")], "nothing orders this write|more arrivals"),
-    "an end before its copies": ([(ENDS, "")], "a thread ends while its cp.async is in flight"),
     "a store into the target in flight": (
         [(ENDS, f"if (lane() == 0) s.tile[1][3] = 5; {ENDS}")],
         "nothing orders this write of shared memory",

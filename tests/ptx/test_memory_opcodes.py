@@ -132,7 +132,7 @@ def test_half_of_a_named_barrier_does_not_wait(machine, seed):  # noqa: F811
     [
         (16, ".noinc", "", "more arrivals than the mbarrier's phase takes"),
         (33, ".noinc", POLL, "polls"),  # one is missing
-        (32, ".noinc", "", "a thread ends while its cp.async is in flight"),
+        (32, ".noinc", "", "no thread has waited for this copy"),
         (32, ".noinc", "ld.shared.u32 %r4, [%r3+16];", "nothing orders this read"),
         (32, ".noinc", f"xor.b32 %r4, %r3, 4; ld.shared.u32 %r5, [%r4+16]; {POLL}", "nothing orders this read"),
         (32, ".noinc", f"{POLL} cp.async.ca.shared.global [%r3+16], [%rd1], 4;", "in flight"),

@@ -70,8 +70,9 @@ template <bool Unless, bool M> void branch(Warp &w, const In *in) { // a: the pr
 }
 
 void end(Warp &w, const In *in) {
-  for (const Copy &copy : w.copies)
-    if (copy.mask & w.mask) return fault(w, in, "a thread ends while its cp.async is in flight", copy.mask & w.mask);
+  for (const Copy &copy : w.copies) // those handed over to an mbarrier are waited for there
+    if (const uint32_t own = copy.mask & ~copy.handed & w.mask)
+      return fault(w, in, "a thread ends while its cp.async is in flight", own);
   w.live &= ~w.mask;
   w.groups.erase(w.groups.begin() + w.current);
   w.current = -1;
