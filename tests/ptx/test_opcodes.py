@@ -163,6 +163,11 @@ ROWS = (
     ("cvt.u32.u64 %r6, %rd3", (1 << 32 | 7,), 7),
     ("cvt.u16.u32 %rs6, %r3", (0x12345,), 0x2345),
     ("cvt.u32.u16 %r6, %rs3", (0xFFFF,), 0xFFFF),
+    ("add.cc.u32 %r6, %r3, %r4; addc.u32 %r6, %r5, 7", (LOW32, 1, 2), 10),
+    ("add.cc.u32 %r6, %r3, %r4; addc.u32 %r6, %r5, 7", (LOW32, 0, 2), 9),
+    ("sub.cc.u64 %rd6, %rd3, %rd4; subc.cc.s64 %rd6, %rd5, %rd5; subc.u64 %rd6, %rd3, 0", (1, 2, 5), 0),
+    ("mad.lo.cc.u32 %r6, %r3, %r4, %r5; madc.hi.u32 %r6, %r3, %r4, 0", (LOW32, LOW32, LOW32), LOW32),
+    ("mad.hi.cc.s32 %r6, %r3, %r4, %r5; addc.u32 %r6, 0, 0", (LOW32, 1, 1), 1),  # the upper half of -1 and 1
     ("bfind.shiftamt.u32 d, a", (1,), 31),  # how far left the highest bit moves to the top
     ("bfind.shiftamt.s32 d, a", (LOW32 - 8,), 28),  # the bits that differ from the sign
     ("bfind.shiftamt.u64 %r6, %rd3", (0,), LOW32),
@@ -251,7 +256,7 @@ def test_a_fault_is_found(machine, body, said):
     ("instruction", "said"),
     [
         ("frob.u32 %r2, %r1, %r1;", "the executor does not know frob.u32"),
-        ("add.cc.s32 %r2, %r1, %r1;", "the executor does not know add.cc.s32"),
+        ("szext.wrap.s32 %r2, %r1, 5;", "the executor does not know szext.wrap.s32"),
         ("add.s32 %r2, %r1;", "the executor does not know add.s32"),
         ("ld.global.v2.u32 {%r2, %r3, %r4}, [%rd1];", "ld.global.v2.u32 with 3 registers"),
         ("ld.global.v2.u32 {%rd2, %r3}, [%rd1];", "%r3 has 32 bits, and 64 are needed"),
@@ -261,7 +266,7 @@ def test_a_fault_is_found(machine, body, said):
         ("cp.async.cg.shared.global [%r1], [%rd1], 8;", "cp.async.cg of 8 bytes"),
         ("cp.async.ca.shared.global [%r1], [%rd1], 12;", "cp.async.ca of 12 bytes"),
         ("mapa.u64 %rd2, %rd1, %r1;", "clusters of several blocks are not executed"),
-        ("call (%r1), f, (%r2);", "calls of functions are not executed"),
+        ("call (%r1), f, (%r2);", "f is called and has no body here"),
         (
             "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r2}, {%r3}, {%r4}, {%r5};",
             "with 1, 1, 1, 1 registers",

@@ -1,11 +1,11 @@
 """Instructions that access memory, copy it, or order its accesses."""
 
-import re
+from dataclasses import replace
 from typing import TypedDict
 
 from common.devices.ptx.arithmetic import signless
 from common.devices.ptx.decode import Decoder
-from common.devices.ptx.places import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
+from common.devices.ptx.places import ADDRESS, LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
 from common.devices.ptx.rows import ABSENT, Instruction, Place, listed, unknown
 from common.devices.ptx.text import WIDTHS, wrong
 
@@ -16,7 +16,6 @@ WIDE = 1 << 8
 HINTS = ("ca", "cg", "cs", "cv", "lu", "wb", "wt", "L1::no_allocate", "L1::evict_last", "L1::evict_first",
          "L1::evict_normal", "L1::evict_unchanged", "L2::64B", "L2::128B", "L2::256B", "L2::cache_hint",
          "L2::evict_last", "L2::evict_first", "L2::evict_normal")  # fmt: skip
-PASSED = re.compile(r"\[\s*([\w$%]+)\s*(?:\+\s*0)?\]$")  # place of an argument
 VECTORS = ("v2", "v4", "v8")
 ELEMENT = {"b": "u", "f": "u", "u": "u", "s": "s"}
 
@@ -81,20 +80,26 @@ def _check(one: Instruction, names: list[str], *allowed: str) -> str:
 def ld(d: Decoder, one: Instruction) -> None:
     to, where, *_ = one.operands
     names, width = listed(to), WIDTHS[one.type]
+    one = _of_call(d, one, where)
     if "param" in one.words and "%" not in where:  # else its address is in a register
         return _ld_param(d, one, names, where)
     vector = _check(one, names, "weak", "relaxed", "volatile", "acquire", "nc")
     at, size = memory(d, one, where), d.place(names[0]).bytes
     targets = [d.register(each, size) for each in names]
     element = f"{ELEMENT[one.type[0]]}{8 * width}" if width != size else f"u{8 * size}"
-    return d.emit(f"ld.{vector}{element}.b{8 * size}", targets[0], **at, more=targets[1:])
+    return d.emit(f"ld.{vector}{element}.b{8 * size}", targets[0], **at, more=targets[1:], opcode=one.name)
+
+
+def _of_call(d: Decoder, one: Instruction, where: str) -> Instruction:
+    """The instruction in local memory if it accesses a parameter or the result of a function."""
+    name = ADDRESS.match(where)
+    in_call = "param" in one.words and name and d.variable(name[1])
+    return replace(one, words=tuple("local" if each == "param" else each for each in one.words)) if in_call else one
 
 
 def _ld_param(d: Decoder, one: Instruction, names: list[str], where: str) -> None:
-    """A parameter of the kernel; 0 for the result of a call, as only those of printf are executed."""
+    """A parameter of the kernel."""
     width = WIDTHS[one.type]
-    if (found := PASSED.match(where)) and found[1] in d.passed:
-        return d.emit(f"mov.b{8 * width}", d.register(names[0], width), d.number(0, width))
     for at, name in enumerate(names):
         place = d.parameter(where, width, at * width)
         free, target = d.renamed(name), d.place(name)
@@ -103,14 +108,11 @@ def _ld_param(d: Decoder, one: Instruction, names: list[str], where: str) -> Non
         else:
             sign = one.type[0] if one.type[0] == "s" else "u"
             d.emit(f"cvt.{sign}{8 * target.bytes}.{sign}{8 * width}", target.at, place.at)
-    return None
 
 
 def st(d: Decoder, one: Instruction) -> None:
     where, source, *_ = one.operands
-    if "param" in one.words and (found := PASSED.match(where)) and found[1] in d.passed:
-        d.passed[found[1]] = d.value(source, one.type)
-        return
+    one = _of_call(d, one, where)
     names, width = listed(source), WIDTHS[one.type]
     vector = _check(one, names, "weak", "relaxed", "volatile", "release")
     registers = [d.place(name) for name in names if d.constant(name, one.type) is None and d.variable(name) is None]
@@ -118,7 +120,8 @@ def st(d: Decoder, one: Instruction) -> None:
     if any(8 * each.bytes != bits for each in registers):
         raise unknown(one, f" with the operands {source}")
     places = [d.value(name, f"b{bits}") for name in names]
-    d.emit(f"st.{vector}u{8 * width}.b{bits}", places[0], **memory(d, one, where), more=places[1:])
+    at = memory(d, one, where)
+    d.emit(f"st.{vector}u{8 * width}.b{bits}", places[0], **at, more=places[1:], opcode=one.name)
 
 
 def atom(d: Decoder, one: Instruction) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from common.devices.ptx.lines import Where
 from common.devices.ptx.places import INTEGER, NUMBER, SPECIAL, Places
 from common.devices.ptx.rows import ABSENT, CLUSTERS, REMEDY, Decoded, Instruction, Place, Row, unknown
-from common.devices.ptx.text import WIDTHS, Kernel, Module, Statement, operands, wrong
+from common.devices.ptx.text import WIDTHS, Kernel, Module, Statement, demangled, operands, wrong
 
-_GUARD = re.compile(r"@(!?)([\w%$]+)\s+(.*)$")
+_GUARD = re.compile(r"@\s*(!?)\s*([\w%$]+)\s+(.*)$")
 STORES = ("st", "bra", "bar", "barrier", "red", "membar", "fence", "cp", "prefetch", "ret", "exit", "trap", "nanosleep",
           "stmatrix")  # fmt: skip
 NO_RESULT = {("mbarrier", "init"), ("mbarrier", "inval"), ("mbarrier", "expect_tx"), ("wmma", "store")}
@@ -36,13 +36,39 @@ class Decoder(Places):
         self._jumps: list[tuple[int, str, Where, Sequence[dict[str, int]]]] = []
         self._defined = Counter(name for one in kernel.body for name in _results(one))
         self._block, self._opcode = 0, ""
+        self.inside: list[tuple[str, str]] = []  # functions called here, each with the label behind its end
         self._fixed: dict[int, int] = {}  # {place of a register with one definition: block of that definition}
 
     def decode(self) -> Decoded:
         if self.kernel.cluster > 1:
             raise wrong(self.kernel.name, f".reqnctapercluster of {self.kernel.cluster} blocks: {CLUSTERS}", REMEDY)
         self.lay_shared()
-        for statement in self.kernel.body:
+        self._read(self.kernel.body)
+        self.emit("exit", opcode="exit")
+        for at, label, line, scopes in self._jumps:
+            target = next((labels[label] for labels in reversed(scopes) if label in labels), None)
+            if target is None:
+                raise wrong(line, f"there is no label {label}")
+            self.out.rows[at].imm = target
+        for row in [*self.out.rows]:
+            if row.opcode.startswith("bra"):
+                self.out.rows[row.imm].label = True
+        self.out.file_bytes = -(-self._file // 64) * 64
+        return self.out
+
+    def call(self, function: Kernel, passed: Sequence[str]) -> None:
+        """Emit the body of a function. passed: variables of its result, if it has one, and its arguments."""
+        name, outer = function.name, dict(self._variables)
+        if name in (each for each, _ in self.inside):
+            raise wrong(self.line, f"{demangled(name)} calls itself: recursion is not executed", "write it as a loop")
+        self._variables |= dict(zip(function.parameters, map(outer.__getitem__, passed), strict=True))
+        self.inside.append((name, f"{len(self.out.rows)} returned"))
+        self._read((Statement("open", "{", self.line), *function.body, Statement("close", "}", self.line)))
+        self._mark(self.inside.pop()[1])
+        self._variables = outer
+
+    def _read(self, body: Sequence[Statement]) -> None:
+        for statement in body:
             self.line = statement.line
             if statement.kind == "label":
                 if statement.text in self._labels[-1]:
@@ -58,17 +84,6 @@ class Decoder(Places):
                 self.declare(statement)
             else:
                 self._guarded(statement)
-        self.emit("exit", opcode="exit")
-        for at, label, line, scopes in self._jumps:
-            target = next((labels[label] for labels in reversed(scopes) if label in labels), None)
-            if target is None:
-                raise wrong(line, f"there is no label {label}")
-            self.out.rows[at].imm = target
-        for row in [*self.out.rows]:
-            if row.opcode.startswith("bra"):
-                self.out.rows[row.imm].label = True
-        self.out.file_bytes = -(-self._file // 64) * 64
-        return self.out
 
     def defined_once(self, name: str) -> bool:
         return self._defined[name] == 1 and name.startswith("%") and len(self._scopes) == 1

@@ -2,17 +2,18 @@
 
 from dataclasses import replace
 
-from common.devices.ptx.accesses import atom, cp, cvta, fence, isspacep, ld, mbarrier, prefetch, st
+from common.devices.ptx.accesses import atom, cp, cvta, fence, isspacep, ld, mbarrier, memory, prefetch, st
 from common.devices.ptx.arithmetic import Rule, approximate, cvt, lop3, mov, plain, selp, setp
 from common.devices.ptx.decode import Decoder
 from common.devices.ptx.matrices import ldmatrix, mma, stmatrix, wmma
+from common.devices.ptx.places import CARRY
 from common.devices.ptx.rows import ABSENT, DIRECTLY, INDIRECT, Instruction, listed, unknown
-from common.devices.ptx.text import demangled, wrong
+from common.devices.ptx.text import WIDTHS, demangled, wrong
 
 
 def decode_instruction(d: Decoder, one: Instruction) -> None:
     """Emit the rows of one instruction. Raises CompileError if the executor does not know it."""
-    rule = RULES.get(one.opcode)
+    rule = _carried if "cc" in one.words else RULES.get(one.opcode)
     if not rule:
         raise unknown(one)
     try:
@@ -71,24 +72,21 @@ def _bra(d: Decoder, one: Instruction) -> None:
     d.jump("bra", label)
 
 
-SLOW_PATHS = {"__internal_trig_reduction_slowpathd": "sin, cos or tan of a double", "__internal_accurate_pow": "pow"}
-
-
 def _call(d: Decoder, one: Instruction) -> None:
-    """printf is left out; a failed assertion is a trap with its text."""
-    named = [each for each in one.operands if not each.startswith("(")]
-    if named == ["vprintf"]:
-        return d.emit("nop")
-    if named == ["__assertfail"]:
-        return d.emit("trap.assert", a=d.passed[listed(one.operands[-1].strip("()"))[0]])
-    if named[0].startswith("%"):
-        raise wrong(one.line, f"a call of what {named[0]} points to: {INDIRECT}", DIRECTLY)
-    function = SLOW_PATHS.get(named[0], demangled(named[0]))
-    raise wrong(
-        one.line,
-        f"{function} is a call of the function {named[0]}, which was not inlined: calls of functions are not executed",
-        "make it __forceinline__; in place of a function of double give one of float, or your own",
-    )
+    """A function's body in place of its call. printf is left out; a failed assertion is a trap with its text."""
+    name = next(each for each in one.operands if not each.startswith("("))
+    passed = [each for part in one.operands if part.startswith("(") for each in listed(part.strip("()")) if each]
+    if name == "vprintf":
+        return st(d, Instruction("st", ("param", "b32"), (f"[{passed[0]}]", "0"), one.line))
+    if name == "__assertfail":
+        text, load = d.new(8).at, Instruction("ld", ("local", "u64"), (), one.line)
+        d.emit("ld.u64.b64", text, **memory(d, load, f"[{passed[0]}]"), opcode=load.name)
+        return d.emit("trap.assert", a=text)
+    if name.startswith("%"):
+        raise wrong(one.line, f"a call of what {name} points to: {INDIRECT}", DIRECTLY)
+    if made := d.module.functions.get(name):
+        return d.call(made(), passed)
+    raise wrong(one.line, f"{demangled(name)} is called and has no body here", "call functions of this text only")
 
 
 def _createpolicy(d: Decoder, one: Instruction) -> None:
@@ -98,6 +96,24 @@ def _createpolicy(d: Decoder, one: Instruction) -> None:
 
 def _bare(name: str) -> Rule:
     return lambda d, one: d.emit(name)
+
+
+def _carried(d: Decoder, one: Instruction) -> None:
+    """add.cc, addc, subc.cc, madc.hi and their like: a sum of two, or of a product, and the carry or 0."""
+    to, *names = one.operands
+    bits, opcode, carry = 8 * WIDTHS[one.type], one.opcode[:3], d.place(CARRY).at
+    places = [d.value(each, one.type) for each in names]
+    if opcode == "mad":
+        product, kind = d.new(bits // 8).at, one.type if one.words[0] == "hi" else f"b{bits}"
+        d.emit(f"mul.{one.words[0]}.{kind}", product, *places[:2])
+        places, opcode = [product, places[2]], "add"
+    first, second = places
+    taken, given = carry if one.opcode[3:] else d.number(0), d.new(4).at
+    if "cc" in one.words:
+        d.emit(f"{opcode}c.carry.b{bits}", given, first, second, taken)
+    d.emit(f"{opcode}c.b{bits}", d.register(to, bits // 8), first, second, taken)
+    if "cc" in one.words:
+        d.emit("mov.b32", carry, given)
 
 
 def _binary(d: Decoder, one: Instruction) -> None:
@@ -111,6 +127,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "copysign"), _binary),
     **dict.fromkeys(("neg", "abs", "not", "cnot", "rcp", "sqrt", "brev"), _unary),
     **dict.fromkeys(("fma", "mad", "sad", "dp2a", "dp4a"), _ternary),
+    **dict.fromkeys(("addc", "subc", "madc"), _carried),
     **dict.fromkeys(("shl", "shr"), plain("", "", "u32")),
     **dict.fromkeys(("popc", "clz", "bfind"), plain("u32", "")),
     **dict.fromkeys(("ex2", "lg2", "sin", "cos", "tanh", "rsqrt"), approximate),
@@ -119,7 +136,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("bar", "barrier"), _bar),
     **dict.fromkeys(("fence", "membar"), fence),
     **dict.fromkeys(("atom", "red"), atom),
-    **dict.fromkeys(("ret", "exit"), _bare("exit")),
+    "ret": lambda d, one: d.jump("bra", d.inside[-1][1]) if d.inside else d.emit("exit"),
+    "exit": _bare("exit"),
     "fns": plain("", "", "u32", "s32"),
     "bmsk": plain("", "u32", "u32"),
     "isspacep": isspacep,

@@ -7,10 +7,11 @@ filled before a warp begins.
 import re
 import struct
 
-from common.devices.ptx.rows import ABSENT, CLUSTERS, DIRECTLY, INDIRECT, REMEDY, Decoded, Place
+from common.devices.ptx.rows import CLUSTERS, DIRECTLY, INDIRECT, REMEDY, Decoded, Place
 from common.devices.ptx.text import WIDTHS, Kernel, Module, Statement, Variable, variable_of, wrong
 
 FIRST_PLACE = 512
+CARRY = "carry flag"  # a register
 MODULE_SPACES = ("global", "const")
 SHARED_START, LOCAL_START = 1024, 4096  # as in machine.hpp
 SHARED_WINDOW, LOCAL_WINDOW, WINDOW_BYTES = 0x00A10000D5030000, 0x00A20000E1050000, 1 << 24
@@ -31,7 +32,6 @@ SPECIAL = {  # kinds and values
     **{f"%lanemask_{name}": (8, at) for at, name in enumerate(("eq", "lt", "le", "gt", "ge"))},
 }
 CLOCKS = {"%clock": 4, "%clock_hi": 4, "%clock64": 8, "%globaltimer": 8, "%globaltimer_lo": 4}
-_PASSED = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.\w+\s+([\w$%]+)(?:\[\d+\])?$")  # a call's parameter
 OF_CLUSTERS = ("%cluster", "%nclusterid", "%is_explicit_cluster")
 _DECLARED = re.compile(r"\.reg\s*\.(\w+)\s+(.*)$")
 ADDRESS = re.compile(r"\[\s*([\w%$.]+)\s*(?:\+\s*(-?\w+))?\s*\]$")
@@ -45,11 +45,10 @@ class Places:
         self.module, self.kernel = module, kernel
         self.out = Decoded([])
         self.line = module.lines.number(0)
-        self._scopes: list[dict[str, Place | str]] = [{}]
+        self._scopes: list[dict[str, Place | str]] = [{CARRY: "b32"}]
         self._constants: dict[tuple[int, int, int, str], Place] = {}
         self._file, self._predicates = FIRST_PLACE, 0
         self._variables: dict[str, int] = {}
-        self.passed: dict[str, int] = {}  # places of the arguments of a call, ABSENT for its result
 
     def declare(self, statement: Statement) -> None:
         found = _DECLARED.match(statement.text)
@@ -58,26 +57,28 @@ class Places:
                 counted = re.match(r"\s*([\w%$]+)<(\d+)>$", name)
                 each = [f"{counted[1]}{at}" for at in range(int(counted[2]))] if counted else [name.strip()]
                 self._scopes[-1].update(dict.fromkeys(each, found[1]))
-        elif passed := _PASSED.match(statement.text):
-            self.passed[passed[1]] = ABSENT
-        elif statement.text.startswith(".local"):
+        elif statement.text.startswith((".local", ".param")):  # the latter for a call
             self._lay(variable_of(statement.text, statement.line))
         elif not statement.text.startswith((".pragma", ".call", ".branch", ".shared", ".extern .shared")):
             raise wrong(statement.line, f"not known: {statement.text[:60]}")
 
     def lay_shared(self) -> None:
         """Lay out the kernel's shared variables; dynamic memory comes last."""
-        named = {name for one in self.kernel.body for name in re.findall(r"[\w$%]+", one.text)}
-        found = [one for name, one in self.module.variables.items() if one.space == "shared" and name in named]
-        for one in self.kernel.body:
-            if one.kind == "directive" and re.match(r"(\.extern )?\.shared", one.text):
-                found.append(variable_of(one.text, one.line))
+        bodies, named, found = [self.kernel.body], set[str](), list[Variable]()
+        for body in bodies:  # and those of the functions that they name
+            names = {name for one in body for name in re.findall(r"[\w$%]+", one.text)} - named
+            named |= names
+            bodies += [made().body for name in sorted(names) if (made := self.module.functions.get(name))]
+            for one in body:
+                if one.kind == "directive" and re.match(r"(\.extern )?\.shared", one.text):
+                    found.append(variable_of(one.text, one.line))
+        found += [one for name, one in self.module.variables.items() if one.space == "shared" and name in named]
         for variable in sorted(found, key=lambda each: each.bytes == 0):
             self._lay(variable)
 
     def _lay(self, variable: Variable) -> int:
-        """The address of a variable of shared or local memory, within its window."""
-        if variable.name in self._variables:
+        """The address of a variable of shared or local memory, within its window; .param is in local memory."""
+        if variable.name in self._variables and variable.space != "param":
             raise wrong(self.kernel.name, f"a second variable {variable.name}", "give it a name of its own")
         start = SHARED_START if variable.space == "shared" else LOCAL_START
         size = self.out.shared_bytes if variable.space == "shared" else self.out.local_bytes

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from math import prod
 
 from common.devices.ptx.lines import Lines, Where
@@ -19,9 +19,10 @@ _TOP = re.compile(
     r"|(?P<statement>\.[^;{]*(?:\{[^}]*\})?)[ \t]*;)"
 )
 _ENTRY = re.compile(r"\s*([\w$]+)\s*(?:\((.*?)\))?(.*)", re.DOTALL)
+_RESULT = re.compile(r"^\s*\(([^)]*)\)\s*([\w$]+)\s*\(")  # of a function, and its name
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\s+[^,]*?)?([\w$%]+)\s*(?:\[(\d+)\])?\s*$")
 _VARIABLE = re.compile(
-    r"(?P<words>(?:\.(?:visible|extern|weak|common)\s+)*)\.(?P<space>global|const|shared|local)\s+"
+    r"(?P<words>(?:\.(?:visible|extern|weak|common)\s+)*)\.(?P<space>global|const|shared|local|param)\s+"
     r"(?P<rest>(?:\.attribute\([^)]*\)\s*|\.align\s+\d+\s+)*)\.(?P<type>\w+)\s+(?P<name>[\w$%]+)"
     r"\s*(?P<size>(?:\[\d*\])*)\s*(?:=\s*(?P<value>.*))?$",
     re.DOTALL,
@@ -41,7 +42,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Variable:
-    """space: global, const, shared or local; bytes: 0 for dynamic shared memory; value: words of its initializer."""
+    """space: also param, of a call; bytes: 0 for dynamic shared memory; value: words of its initializer."""
 
     name: str
     space: str
@@ -54,7 +55,8 @@ class Variable:
 @dataclass(frozen=True)
 class Kernel:
     """parameters: {name: (offset, bytes)} in the block of parameters; threads: limit of a block; block: the only one
-    allowed; cluster: its number of blocks; statements: gives those of its body, which takes a while."""
+    allowed; cluster: its number of blocks; statements: gives those of its body, which takes a while. Also a function,
+    whose first parameter is its result, if it has one."""
 
     name: str
     parameters: dict[str, tuple[int, int]]
@@ -77,7 +79,7 @@ class Module:
     target: str
     lines: Lines
     kernels: dict[str, Kernel] = field(default_factory=dict)
-    functions: set[str] = field(default_factory=set)
+    functions: dict[str, Callable[[], Kernel] | None] = field(default_factory=dict)  # None: only declared
     variables: dict[str, Variable] = field(default_factory=dict)
 
 
@@ -102,14 +104,13 @@ def parse(text: str, name: str = "PTX") -> Module:
         if found["section"]:
             at = _closing(text, at, lines)
         elif found["kind"]:
+            head, start = _RESULT.sub(r"\2 (\1, ", found["head"]), at
+            at = _closing(text, at, lines) if found["end"] == "{" else at
+            made = cache(partial(_kernel, head, text[start : at - 1], lines, start)) if at > start else None
             if found["kind"] == "func":
-                module.functions.add(re.sub(r"^\s*\([^)]*\)", "", found["head"]).partition("(")[0].strip())
-            if found["end"] == "{":
-                end = _closing(text, at, lines)
-                if found["kind"] == "entry":
-                    kernel = _kernel(found["head"], text[at : end - 1], lines, at)
-                    module.kernels[kernel.name] = kernel
-                at = end
+                module.functions[head.partition("(")[0].strip()] = made
+            elif made:
+                module.kernels[made().name] = made()
         elif found["statement"] and not re.match(r"\s*\.(loc|file|alias|pragma)\b", found["statement"]):
             variable = variable_of(found["statement"].strip(), lines.number(at))
             module.variables[variable.name] = variable

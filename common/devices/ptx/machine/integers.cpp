@@ -75,6 +75,10 @@ template <class T> void signed_or_not(Rare rare, auto &&into, const std::string 
 
 template <class U> void bit_fields(Rare rare, const std::string &t) {
   put(rare, "popc." + t, [](U a) { return uint32_t(std::popcount(a)); });
+  put(rare, "addc." + t, [](U a, U b, uint32_t carry) { return U(a + b + carry); });
+  put(rare, "subc." + t, [](U a, U b, uint32_t borrow) { return U(a - b - borrow); });
+  put(rare, "addc.carry." + t, [](U a, U b, uint32_t k) { return uint32_t((Wide<U>(a) + b + k) >> width<U>); });
+  put(rare, "subc.carry." + t, [](U a, U b, uint32_t k) { return uint32_t(a < b || U(a - b) < k); });
   put(rare, "clz." + t, [](U a) { return uint32_t(std::countl_zero(a)); });
   put(rare, "brev." + t, [](U a) {
     U found = 0;
