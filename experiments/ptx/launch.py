@@ -78,7 +78,7 @@ def counted(opcodes: Sequence[str], executed: np.ndarray, threads: int) -> dict[
         elif first in ("ld", *STORES):
             size = bytes_of(opcode)
             found["loaded B" if first == "ld" else "stored B"] += size * sum(by_buffer)
-            if not {"local", "const"} & {*words}:
+            if not {"local", "const", "param"} & {*words}:
                 found["shared B"] += size * bare
     names = ("instructions", "loaded B", "stored B", "shared B")
     return {name: found[name] for name in names} | {"barriers": round(found["barriers"] / threads, 2)}

@@ -45,6 +45,11 @@ MET = "setp.eq.u32 %p5, %r1, 1; @%p5 bra other; bar.warp.sync %r2; bra.uni met; 
 VALUES = {
     "sums of bf16x2": ("red.global.add.noftz.bf16x2 [%rd1], 0x3f803f80;", 128, 1, (), {0: 0x43004300}),
     "sums of f16x2": ("red.global.add.noftz.f16x2 [%rd1], 0x3c003800;", 32, 1, (), {0: 0x50004C00}),
+    "sums of vectors": ("mov.b32 %r2, 0f3F800000; mov.b32 %r3, 0f40000000; red.global.add.v2.f32 [%rd1], {%r2, %r3}; "
+                        "atom.global.add.v2.f32 {%r2, _}, [%rd1+8], {%r3, %r2};", 32, 1, (),
+                        {0: 0x42000000, 1: 0x42800000, 2: 0x42800000, 3: 0x42000000}),
+    "a part of a vector": ("ld.global.v4.u32 {_, %r2, _, %r3}, [%rd1]; add.u32 %r2, %r2, %r3; "
+                           "setp.ne.u32 %p1, %r1, %r1; @ ! %p1 st.global.u32 [%rd1], %r2;", 1, 1, (1, 2, 3, 4), {0: 6}),
     "sums of f16": ("mov.b16 %rs1, 0x3c00; atom.global.gpu.acq_rel.add.noftz.f16 %rs2, [%rd1+2], %rs1;", 32, 1,
                     (7,), {0: 0x50000007}),
     "a subnormal sum of f64": (FIRST_LANE.format("mov.u64 %rd2, 1; red.global.add.f64 [%rd1], %rd2;"), 32, 1, (1,),
@@ -221,7 +226,7 @@ def test_eight_words_are_loaded_and_stored(machine):  # noqa: F811
         ("", "barrier.cluster.arrive.aligned;", "clusters of several blocks"),
         ("", "call.uni twice, (param0);", "twice is called and has no body here"),
         ("", "t: .branchtargets a, b; brx.idx %r1, t; a: b:", "brx.idx: branches by a table are not executed"),
-        ("", "red.global.add.noftz.v2.f16 [%rd1], {%r1, %r2};", "does not know red.global.add.noftz.v2.f16"),
+        ("", "red.global.min.noftz.v2.f16x2 [%rd1], {%r1, %r2};", "does not know red.global.min.noftz.v2.f16x2"),
         ("", "atom.global.max.f32 %r1, [%rd1], %r2;", "does not know atom.global.max.f32"),
         ("", "{ .shared .b32 s; } { .shared .b32 s; }", "a second variable s"),
     ],

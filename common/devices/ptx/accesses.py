@@ -1,6 +1,5 @@
 """Instructions that access memory, copy it, or order its accesses."""
 
-from dataclasses import replace
 from typing import TypedDict
 
 from common.devices.ptx.arithmetic import signless
@@ -55,6 +54,8 @@ def memory(d: Decoder, one: Instruction, where: str, default: str = "weak", scop
     address, wide, offset = d.address(where)
     words = [*one.words[:-1]] if one.type in WIDTHS else [*one.words]
     space = next((SPACES[each] for each in words if each in SPACES), 0)
+    if "param" in words and "%" not in where:  # of a call
+        space = SPACES["local"]
     order = next((ORDERS[each] for each in words if each in ORDERS), ORDERS[default])
     at = 2 if "volatile" in words else next((SCOPES[each] for each in words if each in SCOPES), SCOPES[scope])
     return {"a": address, "imm": offset, "flags": space | order << 3 | at << 6 | (WIDE if wide else 0)}
@@ -80,21 +81,14 @@ def _check(one: Instruction, names: list[str], *allowed: str) -> str:
 def ld(d: Decoder, one: Instruction) -> None:
     to, where, *_ = one.operands
     names, width = listed(to), WIDTHS[one.type]
-    one = _of_call(d, one, where)
-    if "param" in one.words and "%" not in where:  # else its address is in a register
+    named = "param" in one.words and "%" not in where  # else its address is in a register
+    if named and not ((found := ADDRESS.match(where)) and d.variable(found[1])):  # else of a call
         return _ld_param(d, one, names, where)
     vector = _check(one, names, "weak", "relaxed", "volatile", "acquire", "nc")
-    at, size = memory(d, one, where), d.place(names[0]).bytes
-    targets = [d.register(each, size) for each in names]
+    at, size = memory(d, one, where), d.place(next((each for each in names if each != "_"), "_")).bytes
+    targets = [d.new(size).at if each == "_" else d.register(each, size) for each in names]
     element = f"{ELEMENT[one.type[0]]}{8 * width}" if width != size else f"u{8 * size}"
-    return d.emit(f"ld.{vector}{element}.b{8 * size}", targets[0], **at, more=targets[1:], opcode=one.name)
-
-
-def _of_call(d: Decoder, one: Instruction, where: str) -> Instruction:
-    """The instruction in local memory if it accesses a parameter or the result of a function."""
-    name = ADDRESS.match(where)
-    in_call = "param" in one.words and name and d.variable(name[1])
-    return replace(one, words=tuple("local" if each == "param" else each for each in one.words)) if in_call else one
+    return d.emit(f"ld.{vector}{element}.b{8 * size}", targets[0], **at, more=targets[1:])
 
 
 def _ld_param(d: Decoder, one: Instruction, names: list[str], where: str) -> None:
@@ -112,7 +106,6 @@ def _ld_param(d: Decoder, one: Instruction, names: list[str], where: str) -> Non
 
 def st(d: Decoder, one: Instruction) -> None:
     where, source, *_ = one.operands
-    one = _of_call(d, one, where)
     names, width = listed(source), WIDTHS[one.type]
     vector = _check(one, names, "weak", "relaxed", "volatile", "release")
     registers = [d.place(name) for name in names if d.constant(name, one.type) is None and d.variable(name) is None]
@@ -120,22 +113,28 @@ def st(d: Decoder, one: Instruction) -> None:
     if any(8 * each.bytes != bits for each in registers):
         raise unknown(one, f" with the operands {source}")
     places = [d.value(name, f"b{bits}") for name in names]
-    at = memory(d, one, where)
-    d.emit(f"st.{vector}u{8 * width}.b{bits}", places[0], **at, more=places[1:], opcode=one.name)
+    d.emit(f"st.{vector}u{8 * width}.b{bits}", places[0], **memory(d, one, where), more=places[1:])
 
 
 def atom(d: Decoder, one: Instruction) -> None:
-    (how,) = (each for each in one.words[:-1] if each not in (*SPACES, *ORDERS, *SCOPES, *HINTS, "noftz"))
-    rest = list(one.operands)
-    to = rest.pop(0) if one.opcode == "atom" else "_"
-    at = memory(d, one, rest.pop(0), "relaxed")
-    places = [d.value(each, one.type) for each in rest]
+    (how,) = (each for each in one.words[:-1] if each not in (*SPACES, *ORDERS, *SCOPES, *HINTS, *VECTORS, "noftz"))
+    rest = [listed(each) for each in one.operands]
+    to = rest.pop(0) if one.opcode == "atom" else ["_"]
+    at = memory(d, one, rest.pop(0)[0], "relaxed")
     name = f"{one.opcode}.{how}.{one.type}"
     if not d.known(name) and one.type[0] in "us":
         name = f"{one.opcode}.{how}.{signless(one.type)}"
-    target = ABSENT if to == "_" else d.register(to, WIDTHS[one.type])
-    b, c = [*places, ABSENT][:2]
-    d.emit(name, target, b=b, c=c, **at)
+    width, copies = WIDTHS[one.type], []
+    for element, operands in enumerate(zip(*rest, strict=True)):
+        target = to[element % len(to)]
+        place = ABSENT if target == "_" else d.register(target, width)
+        into = d.new(width).at if place and len(rest[0]) > 1 else place  # it may be an operand of a later element
+        b, c = [*(d.value(each, one.type) for each in operands), ABSENT][:2]
+        d.emit(name, into, b=b, c=c, **at)
+        at["imm"] += width
+        copies += [(place, into)] * (into != place)
+    for place, into in copies:
+        d.emit(f"mov.b{8 * width}", place, into, opcode="mov")
 
 
 def prefetch(d: Decoder, one: Instruction) -> None:

@@ -79,7 +79,7 @@ def _call(d: Decoder, one: Instruction) -> None:
     if name == "vprintf":
         return st(d, Instruction("st", ("param", "b32"), (f"[{passed[0]}]", "0"), one.line))
     if name == "__assertfail":
-        text, load = d.new(8).at, Instruction("ld", ("local", "u64"), (), one.line)
+        text, load = d.new(8).at, Instruction("ld", ("param", "u64"), (), one.line)
         d.emit("ld.u64.b64", text, **memory(d, load, f"[{passed[0]}]"), opcode=load.name)
         return d.emit("trap.assert", a=text)
     if name.startswith("%"):
@@ -107,11 +107,10 @@ def _carried(d: Decoder, one: Instruction) -> None:
         product, kind = d.new(bits // 8).at, one.type if one.words[0] == "hi" else f"b{bits}"
         d.emit(f"mul.{one.words[0]}.{kind}", product, *places[:2])
         places, opcode = [product, places[2]], "add"
-    first, second = places
     taken, given = carry if one.opcode[3:] else d.number(0), d.new(4).at
     if "cc" in one.words:
-        d.emit(f"{opcode}c.carry.b{bits}", given, first, second, taken)
-    d.emit(f"{opcode}c.b{bits}", d.register(to, bits // 8), first, second, taken)
+        d.emit(f"{opcode}c.carry.b{bits}", given, places[0], places[1], taken)
+    d.emit(f"{opcode}c.b{bits}", d.register(to, bits // 8), places[0], places[1], taken)
     if "cc" in one.words:
         d.emit("mov.b32", carry, given)
 

@@ -69,9 +69,8 @@ class Places:
             names = {name for one in body for name in re.findall(r"[\w$%]+", one.text)} - named
             named |= names
             bodies += [made().body for name in sorted(names) if (made := self.module.functions.get(name))]
-            for one in body:
-                if one.kind == "directive" and re.match(r"(\.extern )?\.shared", one.text):
-                    found.append(variable_of(one.text, one.line))
+            shared = (one for one in body if one.kind == "directive" and re.match(r"(\.extern )?\.shared", one.text))
+            found += [variable_of(one.text, one.line) for one in shared]
         found += [one for name, one in self.module.variables.items() if one.space == "shared" and name in named]
         for variable in sorted(found, key=lambda each: each.bytes == 0):
             self._lay(variable)
