@@ -23,6 +23,11 @@ ROWS = (
     ("dp2a.lo.s32.s32 d, a, b, c", (0x00028000, 0x7F7F0380, 5), 0x8000 * 128 + 6 + 5),  # 2, -32768; 3, -128
     ("dp2a.hi.u32.s32 d, a, b, c", (0xFFFF0001, 0xFF020000, 0), 2 - 0xFFFF + LOW32 + 1),
     ("dp2a.lo.u32.u32 d, a, b, c", (0xFFFFFFFF, 0x0000FFFF, LOW32), 2 * 0xFFFF * 255 - 1),
+    ("add.cc.u32 %r6, %r3, %r4; addc.u32 %r6, %r5, 7", (LOW32, 1, 2), 10),
+    ("add.cc.u32 %r6, %r3, %r4; addc.u32 %r6, %r5, 7", (LOW32, 0, 2), 9),
+    ("sub.cc.u64 %rd6, %rd3, %rd4; subc.cc.s64 %rd6, %rd5, %rd5; subc.u64 %rd6, %rd3, 0", (1, 2, 5), 0),
+    ("mad.lo.cc.u32 %r6, %r3, %r4, %r5; madc.hi.u32 %r6, %r3, %r4, 0", (LOW32, LOW32, LOW32), LOW32),
+    ("mad.hi.cc.s32 %r6, %r3, %r4, %r5; addc.u32 %r6, 0, 0", (LOW32, 1, 1), 1),  # the upper half of -1 and 1
     ("add.u16x2 %r6, %r3, %r4", (0x0001FFFF, 0x00020001), 0x00030000),  # without a carry
     ("min.s16x2 %r6, %r3, %r4", (0xFFFF0001, 0x0000FFFE), 0xFFFFFFFE),
     ("min.u16x2 %r6, %r3, %r4", (0xFFFF0001, 0x0000FFFE), 0x00000001),

@@ -163,11 +163,6 @@ ROWS = (
     ("cvt.u32.u64 %r6, %rd3", (1 << 32 | 7,), 7),
     ("cvt.u16.u32 %rs6, %r3", (0x12345,), 0x2345),
     ("cvt.u32.u16 %r6, %rs3", (0xFFFF,), 0xFFFF),
-    ("add.cc.u32 %r6, %r3, %r4; addc.u32 %r6, %r5, 7", (LOW32, 1, 2), 10),
-    ("add.cc.u32 %r6, %r3, %r4; addc.u32 %r6, %r5, 7", (LOW32, 0, 2), 9),
-    ("sub.cc.u64 %rd6, %rd3, %rd4; subc.cc.s64 %rd6, %rd5, %rd5; subc.u64 %rd6, %rd3, 0", (1, 2, 5), 0),
-    ("mad.lo.cc.u32 %r6, %r3, %r4, %r5; madc.hi.u32 %r6, %r3, %r4, 0", (LOW32, LOW32, LOW32), LOW32),
-    ("mad.hi.cc.s32 %r6, %r3, %r4, %r5; addc.u32 %r6, 0, 0", (LOW32, 1, 1), 1),  # the upper half of -1 and 1
     ("bfind.shiftamt.u32 d, a", (1,), 31),  # how far left the highest bit moves to the top
     ("bfind.shiftamt.s32 d, a", (LOW32 - 8,), 28),  # the bits that differ from the sign
     ("bfind.shiftamt.u64 %r6, %rd3", (0,), LOW32),
