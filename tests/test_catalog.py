@@ -78,6 +78,11 @@ def test_every_shipped_variant_has_both_files():
         ("launch: plain", "idea: fetch nothing", "idea"),
         ("launch: plain", "launch: alone", "cooperative, plain"),
         ("launch: plain", "min_arch: sm_75", "min_arch: sm_75"),
+        ("launch: plain", "min_arch: 8", "says min_arch: 8; give 75 or more"),
+        ("launch: plain", "loader_warps: -1", "loader_warps: -1; give 0 or more"),
+        ("launch: plain", "excludes: [both]", "excludes: unknown variant 'both'; known: "),
+        ("launch: plain", "requires: [prefech]", "requires: unknown variant 'prefech'; did you mean 'prefetch'"),
+        ("launch: plain", "outside: [lazy]", "outside: unknown variant 'lazy'; known: "),
         ("launch: plain", "colour: red", "colour"),
         ("launch: plain", "parent: [missing]", "missing"),
         ("launch: plain", "excludes: missing", "excludes"),
@@ -92,7 +97,13 @@ def test_every_shipped_variant_has_both_files():
         ("launch: plain", "published: \udcff", "not YAML"),
         ("launch: plain", "n: 3", "unknown key n"),
         ("launch: plain", "knobs: {n: 3}", "knob n: is 3"),
-        ("launch: plain", "knobs: {n: {kind: int, help: x}}", "default"),
+        ("launch: plain", "knobs: {n: {kind: int, help: x}}", "knob n: has no default; "),
+        ("launch: plain", "knobs: {n: {kind: int, default: two, help: x}}", "n=two is not a whole number; "),
+        (
+            "launch: plain",
+            "knobs: {n: {kind: int, default: 1, auto: arc, help: x}}",
+            "says auto: arc: no value of 'arc'; ",
+        ),
         ("launch: plain", "knobs: {n: {kind: float, default: 1, help: x}}", "float"),
         ("launch: plain", "knobs: {n: {kind: int, default: 1, top: 3, help: x}}", "top"),
         ("launch: plain", "knobs: {n: {kind: choice, default: 1, help: x}}", "choices"),
@@ -119,6 +130,11 @@ def test_a_wrong_yaml_is_reported_with_its_name(root, old, new, message):
         ("struct {mixin}", "struct Lazier", "variants/lazy.cu has no struct Lazy; name its struct so"),
         ("// Overrides   attention", "// Overrides   o_proj", "overrides o_proj, its struct has no such member"),
         ("attention", "atension", "lazy.cu says that it overrides atension, which no other kernel has"),
+        (
+            "DEVICE void attention(",
+            "DEVICE void atension(int) {{ Base::attention(",
+            "defines atension, and no kernel uses",
+        ),
     ],
 )
 def test_a_wrong_header_is_reported_and_costs_only_its_variant(root, old, new, message):
@@ -169,13 +185,27 @@ def test_a_broken_variant_does_not_affect_the_others(root):
             choose_stacks(catalog, name, listed, {}, 256)
 
 
-@pytest.mark.parametrize("names", [["lazy"], ["lazy", "warp_split"]])
-def test_variants_that_stand_outside_of_each_other_are_refused(root, names):
+@pytest.mark.parametrize(("key", "said"), [("outside", "must stand outside of"), ("requires", "need")])
+def test_variants_that_stand_outside_of_each_other_or_need_each_other_are_refused(root, key, said):
+    names = ["lazy", "warp_split"]
     for name, other in zip(names, reversed(names), strict=True):
         yaml = root / "conf" / "variant" / f"{name}.yaml"
-        yaml.write_text(f"outside: [{other}]\n{yaml.read_text()}")
-    with pytest.raises(LabError, match=f"{' and '.join(names)} must stand outside of each other"):
+        yaml.write_text(f"{key}: [{other}]\n{yaml.read_text()}")
+    with pytest.raises(LabError, match=f"lazy and warp_split {said} each other; correct `{key}`"):
         choose_stacks(read_catalog(root), "", names, {}, 256)
+
+
+@pytest.mark.parametrize(
+    ("group", "text", "said"),
+    [
+        ("experiment", "task: counts\n", "the experiment's yaml has no `# @package _global_`"),
+        ("model", (ROOT / "conf/model/tiny.yaml").read_text() + "format: int4\n", "unknown key 'model.format'"),
+    ],
+)
+def test_a_key_that_would_have_no_effect_is_refused(root, group, text, said):
+    (root / "conf" / group / "copied.yaml").write_text(text)
+    with pytest.raises(LabError, match=said):
+        resolve(composed("config", [f"{group}=copied", "variant=warp_split", "device=ptx"], root), root)
 
 
 def test_no_knob_has_the_name_of_a_key_of_another_command():

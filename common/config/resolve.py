@@ -50,6 +50,8 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
     catalog = read_catalog(root)
     top = Section.from_config(cfg)
     top.only(catalog.keys | catalog.knobs)
+    if top.given("experiment"):
+        raise LabError("the experiment's yaml has no `# @package _global_`", "write it in the first line")
 
     device, weights = choose_device(top.section("device").choice("name", DEVICES)), _weights(top)
     model, positions = _model(top.section("model"), device, weights, root)
@@ -137,7 +139,7 @@ def check_positions(config: RunConfig, model: Model) -> None:
 def check_ids(ids: Sequence[int], model: Model, key: str) -> None:
     """Raise LabError if a token id is not in the vocabulary of `model`."""
     for token in ids:
-        if not 0 <= token < model.vocab:
+        if type(token) is not int or not 0 <= token < model.vocab:
             raise LabError(
                 f"{key}: token id {token} is not in 0..{model.vocab - 1}", "give ids in the vocabulary of this model"
             )
@@ -170,7 +172,7 @@ def _model(shape: Section, device: DeviceChoice, weights: str, root: Path) -> tu
 
 def _read_model(shape: Section) -> Model:
     """The model of a section; traits that it does not name are those of `Model`."""
-    return shape.read(Model, but={*FORMATS, *TRAITS} - shape.values.keys())
+    return shape.read(Model, but={*FORMATS, *({*TRAITS} - shape.values.keys())})
 
 
 def _timing(section: Section) -> Timing | None:

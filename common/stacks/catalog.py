@@ -48,7 +48,8 @@ class Catalog:
 @cache
 def read_catalog(root: Path = ROOT) -> Catalog:
     """Read all of conf/variant/ and variants/ below `root`. A faulty file makes only its own name unusable."""
-    names = {path.stem for path in (*(root / "variants").glob("*.cu"), *(root / "conf" / "variant").glob("*.yaml"))}
+    sources = {path.stem for path in (root / "variants").glob("*.cu")}
+    names = sources | {path.stem for path in (root / "conf" / "variant").glob("*.yaml")}
     keys = _config_keys(root)
     found: dict[str, Variant] = {}
     stacks: dict[str, NamedStack] = {}
@@ -58,11 +59,11 @@ def read_catalog(root: Path = ROOT) -> Catalog:
         try:
             entry = Entry(name, root)
             if entry.source.exists():
-                found[name] = entry.variant(names, keys)
+                found[name] = entry.variant(sources, keys)
             elif "stack" in entry.fields:
-                stacks[name] = entry.stack(names)
+                stacks[name] = entry.stack(sources)
             elif "selects" in entry.fields:
-                selections[name] = entry.selection(names)
+                selections[name] = entry.selection(sources)
             else:
                 raise entry.wrong(f"has neither variants/{name}.cu nor a `stack`", "add the source or the list")
         except LabError as error:

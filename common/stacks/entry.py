@@ -1,6 +1,7 @@
 """One yaml of conf/variant/, read as a variant, stack or selection; each error names the file."""
 
 import re
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import fields, replace
 from functools import cache
@@ -12,15 +13,16 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from common import ROOT
-from common.errors import LabError
+from common.errors import LabError, unknown
 from common.json_values import from_json
 from common.model.expressions import SHAPES, Scratch, check
 from common.model.stages import STAGES
-from common.stacks.knobs import KINDS, SETS, WARP, Knob
-from common.stacks.variant import LAUNCHES, SELECTS, NamedStack, Selection, Variant
+from common.stacks.knobs import KINDS, SETS, TARGET, WARP, Knob
+from common.stacks.variant import LAUNCHES, LOWEST_ARCH, SELECTS, NamedStack, Selection, Variant
 
 IDEA = re.compile(r"// Idea +(\S.*(?:\n//\s{2,}.+)*)")  # a sentence, which may go on in indented lines
 NAME = re.compile("[a-z][a-z0-9_]*")  # of a knob or a region of scratch, which are names in C++
+MEMBER = re.compile(r"static (?:DEVICE|constexpr) [\w:<>&* ]*?(\w+)(?:\(| =)")  # a function or constant of a struct
 OVERRIDES = re.compile(r"^// Overrides +(.*(?:\n//\s{2,}.+)*)", re.MULTILINE)  # names, or `nothing`
 MENTIONS = ("parent", "variants", "excludes", "requires", "outside")  # lists of names of variants
 REGION_NAMES = (*SHAPES, "max_blocks", "taps")  # in the shape of a region; taps: elements of all layers' taps
@@ -62,9 +64,11 @@ class Entry:
             raise self.wrong(f"has no {error.args[0]}", "add it") from None
         except TypeError as error:
             raise self.wrong(f"says {error}", "write a value of that type") from None
-        for name in (name for key in MENTIONS for name in getattr(found, key, ())):
-            if name not in known:
-                raise self.wrong(f"names {name}", f"known: {', '.join(sorted(known))}")
+        others = {*known} - {self.path.stem}
+        for key, name in ((each, name) for each in MENTIONS for name in getattr(found, each, ())):
+            if name not in others:
+                error = unknown("variant", name, others)
+                raise self.wrong(f"says {key}: {error.cause}", error.remedy)
         return found
 
     def variant(self, known: Collection[str], keys: Collection[str]) -> Variant:
@@ -80,21 +84,28 @@ class Entry:
         variant = replace(self.read(Variant, known, **made), knobs=knobs)
         if variant.launch not in LAUNCHES:
             raise self.wrong(f"says launch: {variant.launch}", f"choose from {', '.join(LAUNCHES)}")
+        for key, least in (("min_arch", LOWEST_ARCH), ("loader_warps", 0)):
+            if (value := getattr(variant, key)) < least:
+                raise self.wrong(f"says {key}: {value}", f"give {least} or more")
         if not re.search(rf"\bstruct {variant.mixin}\b", text):
-            remedy = "name its struct so, or the two files as the struct"
+            remedy = "name its struct so, or the two files as the struct, in small letters, digits and _"
             raise LabError(f"{source} has no struct {variant.mixin}", remedy)
         self.check_overrides(text, source)
         return variant
 
     def check_overrides(self, text: str, source: str) -> None:
-        """Raise LabError for an override that neither this source nor another kernel has: nothing would call it."""
+        """Raise LabError for an override that the struct lacks, and for a name that no kernel would use."""
         kernels = (*(ROOT / "common" / "kernel").glob("*.cuh"), *self.source.parent.glob("*.cu"))
+        others = frozenset[str]().union(*(_words(path) for path in kernels if path != self.source))
+        own = Counter(re.findall(r"\w+", code := re.sub(r"//.*", "", text)))
         for name in set(re.findall(r"\w+", "".join(OVERRIDES.findall(text)))) - {"nothing"}:
-            cause = f"{source} says that it overrides {name}"
-            if not any(name in _words(path) for path in kernels if path != self.source):
-                raise LabError(f"{cause}, which no other kernel has", "correct the header, or the struct")
-            if name not in _words(self.source):
-                raise LabError(f"{cause}, its struct has no such member", "correct the header, or the struct")
+            if name not in others or name not in own:
+                why = "which no other kernel has" if name not in others else "its struct has no such member"
+                raise LabError(f"{source} says that it overrides {name}, {why}", "correct the header, or the struct")
+        for name in MEMBER.findall(code):
+            if own[name] == 1 and name not in others:
+                remedy = "correct its name, as common/kernel/decode.cuh and variants/baseline.cu have it, or remove it"
+                raise LabError(f"{source} defines {name}, and no kernel uses it", remedy)
 
     def stack(self, known: Collection[str]) -> NamedStack:
         return self.read(NamedStack, known, name=self.path.stem, variants=self.fields.pop("stack"))
@@ -137,6 +148,8 @@ class Entry:
         for name in (name for name in specs if not NAME.fullmatch(str(name))):
             raise self.wrong(f"has a knob named {name}", "give it another name, of small letters")
         knobs = tuple(self.knob(name, spec) for name, spec in specs.items())
+        for auto in (knob.auto for knob in knobs if knob.auto):
+            check(auto, (*SHAPES, *TARGET, *specs), f"{self.path} says auto: {auto}")
         names = [constant for knob in knobs for constant in knob.constants(knob.default, 8 * WARP)]
         if len(set(names)) < len(names):
             raise self.wrong(f"has knobs that make one constant twice: {', '.join(names)}", "rename one")
@@ -146,16 +159,18 @@ class Entry:
         try:
             if not isinstance(spec, dict):
                 raise TypeError(f"is {spec}")
-            knob = from_json(Knob, vars(Knob(name=name, **spec)))
+            for key in spec.keys() - {each.name for each in fields(Knob)}:
+                raise TypeError(f"has an unknown key {key}")
+            knob = from_json(Knob, {**spec, "name": name})
             if knob.sets not in SETS:
                 raise TypeError(f"sets {knob.sets}")
             if knob.kind not in KINDS or bool(knob.choices) != (knob.kind in ("choice", "list")):
                 raise TypeError(f"kind {knob.kind} with choices {list(knob.choices)}")
             knob.constants(knob.default, 8 * WARP)
-        except TypeError as error:
-            raise self.wrong(
-                f"knob {name}: {error}", f"give kind ({', '.join(KINDS)}), default, range and help"
-            ) from None
+        except (TypeError, KeyError) as error:
+            wrong = f"has no {error.args[0]}" if isinstance(error, KeyError) else error
+            remedy = f"give kind ({', '.join(KINDS)}), default, range and help"
+            raise self.wrong(f"knob {name}: {wrong}", remedy) from None
         except LabError as error:
             raise self.wrong(f"knob {name}: default: {error.cause}", error.remedy) from None
         return knob

@@ -10,6 +10,7 @@ from common.model.stages import WARP
 
 KINDS = ("int", "choice", "ratio", "list")
 SETS = ("", "launch", "tokens_per_launch", "tokens_per_step", "blocks_per_sm")
+TARGET = ("arch", "shared_kb", "bulk_copies", "tokens_per_step")  # names of `auto`, besides the model's and knobs'
 AUTO = "auto"  # as a value: the result of `Knob.auto` for the target GPU
 
 
@@ -101,7 +102,8 @@ class Knob:
         low, high = self.minimum, self.maximum
         whole = isinstance(value, int) and not isinstance(value, bool)
         if not whole or (low is not None and value < low) or (high is not None and value > high):
-            raise LabError(f"{self.name}={value} is not a whole number in {self.describe()}", f"give {self.name}=N")
+            within = "" if low is high is None else f" in {self.describe()}"
+            raise LabError(f"{self.name}={value} is not a whole number{within}", f"give {self.name}=N")
         return value
 
     def _choice(self, value: Any) -> int | str:

@@ -34,10 +34,12 @@ def equals_parent(stack: Stack, catalog: Catalog) -> bool:
     return bool(added) and all(variant.bit_equal for variant in added)
 
 
-def with_needed(name: str, catalog: Catalog) -> tuple[str, ...]:
-    """`name` after all variants that it needs, directly or not. An unknown name needs none."""
+def with_needed(name: str, catalog: Catalog, *by: str) -> tuple[str, ...]:
+    """`name` after all variants that it needs, directly or not. An unknown name needs none. by: those that need it."""
+    if name in by:
+        raise LabError(f"{' and '.join(sorted({*by}))} need each other", "correct `requires` in their yaml")
     needed = catalog.variants[name].requires if name in catalog.variants else ()
-    return tuple(dict.fromkeys((*chain.from_iterable(with_needed(one, catalog) for one in needed), name)))
+    return tuple(dict.fromkeys((*chain.from_iterable(with_needed(one, catalog, name, *by) for one in needed), name)))
 
 
 def title(variants: Sequence[str]) -> str:
@@ -133,7 +135,8 @@ def check_stack(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
     for name in stack:
         for other in catalog.variants[name].requires:
             if other not in stack:
-                raise LabError(f"{name} needs {other} in its stack", f"name both: stack=[{other},{name}]")
+                own = "" if other in catalog.variants[name].parent else f", and {other} in `parent` of its yaml"
+                raise LabError(f"{name} needs {other} in its stack", f"name both: stack=[{other},{name}]{own}")
     if stack != (right := ordered(stack, catalog)):
         name, other = next((here, there) for here, there in zip(stack, right, strict=True) if here != there)
         raise LabError(
