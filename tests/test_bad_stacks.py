@@ -85,6 +85,13 @@ def test_exclusions_are_mutual():
                 check_stack(stack, read_catalog())
 
 
+def test_a_block_of_more_threads_than_a_gpu_allows_is_refused(tiny):
+    """1,024 that compute and a loader warp."""
+    streaming = choose_stacks(read_catalog(), "streaming", None, {}, 1024)[0]
+    with pytest.raises(Refused, match=r"stream_kv needs 1056 threads a block, .* allows 1024; lower threads"):
+        build([read_catalog().variants[name] for name in streaming.variants], tiny, 1024, streaming.knobs)
+
+
 def test_a_gpu_that_is_too_old_is_refused(monkeypatch):
     monkeypatch.setattr(CudaDevice, "arch", 75)
     device = object.__new__(CudaDevice)  # without a GPU, which the refusal does not need

@@ -20,6 +20,7 @@ from common.stacks.variant import LOWEST_ARCH, Variant
 KERNEL = ROOT / "common" / "kernel"
 _INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
 
+MOST_THREADS = 1024  # of a block
 BY_STAGE = ("launches", "graph", "pdl")  # launches of a text with a kernel per stage
 
 Knobs = Mapping[str, Mapping[str, int | str]]
@@ -147,12 +148,15 @@ def build(
     if trace:
         kernel = f"Traced<{kernel}>"
     loader_warps = max([0, *(v.loader_warps for v in mixins)])
+    if (all_threads := threads + WARP * loader_warps) > MOST_THREADS:
+        cause = f"{'+'.join(v.name for v in mixins)} needs {all_threads} threads a block, with those of loader warps"
+        raise Refused(f"{cause}, and a GPU allows {MOST_THREADS}", "lower threads, or leave a variant out")
     if settings["launch"] in BY_STAGE:
         name = "DEPENDENT_ENTRY" if settings["launch"] == "pdl" else "STAGE_ENTRY"
         entry = [f"{name}(Kernel, {threads}, {stage})" for stage in STAGES]
         entry += ["SHARED_BYTES(Kernel)"]
     else:
-        entry = [f"KERNEL_ENTRY(Kernel, {threads + WARP * loader_warps}, {blocks_per_sm})"]
+        entry = [f"KERNEL_ENTRY(Kernel, {all_threads}, {blocks_per_sm})"]
     files = [ROOT / "variants" / "baseline.cu", *(v.file for v in mixins), *([KERNEL / "trace.cuh"] if trace else [])]
     scratch = _merged(mixins)
     tokens_per_step = int(settings.get("tokens_per_step", 1))
