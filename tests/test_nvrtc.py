@@ -77,6 +77,28 @@ def test_a_home_that_cannot_be_written_is_named_with_what_helps(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '#line 3 "a.cu"\nvoid f() {\n#line 1 "entry"\nvoid g() {}',
+            "a.cu(3): error: no brace closes this one; correct",
+        ),
+        (
+            '#line 1 "entry"\nstruct Kernel : Nothing {};',
+            "entry(1): error: not a class or struct name; write each variant",
+        ),
+        ('#line 29 "constants"\nint int = 2;', "combination of type specifiers; rename the variant, knob"),
+        ('#line 6 "common/kernel/a.cuh"\nint x = f(1);', '"f" is undefined; give what a variant overrides there'),
+        ('#line 6 "common/kernel/a.cuh"\nstatic_assert(0, "as it says");', '"as it says"; correct the source'),
+    ],
+)
+def test_the_remedy_of_an_error_outside_the_authors_file_names_what_the_author_wrote(text, said):
+    with pytest.raises(CompileError) as error:
+        nvrtc.compile_cubin(text, "sm_90")
+    assert said in str(error.value)
+
+
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cubins")

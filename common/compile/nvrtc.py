@@ -15,6 +15,11 @@ from common.errors import CompileError, LabError
 from common.errors.machine import of_system
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+REMEDIES = {  # by the place of the first error, where that is not in the author's file
+    "constants(": "rename the variant, knob or region of scratch that is no name in C++",
+    "entry(": "write each variant as `template <class Base> struct NAME : Base`",
+    "common/kernel/": "give what a variant overrides there the same parameters, and a result of the same use",
+}
 FLOAT = "__builtin_bit_cast(float, 0x7f{})"
 MATH = {"INFINITY": FLOAT.format("800000"), "NAN": FLOAT.format("ffffff"), "M_PI": "3.14159265358979323846"}  # math.h's
 
@@ -113,7 +118,10 @@ def built(request: Request) -> tuple[bytes, ...]:
         return outputs
     lines = log.splitlines()
     first = next((line for line in lines if "error" in line), lines[0] if lines else "NVRTC fails without a word")
-    raise CompileError(first, "correct the source; debug=true shows the compiler's whole log", log)
+    if unclosed := next((line for line in lines if 'to match this "{"' in line), ""):
+        first = f"{unclosed.partition(':')[0]}: error: no brace closes this one"
+    given = [remedy for place, remedy in REMEDIES.items() if first.startswith(place) and "static assert" not in first]
+    raise CompileError(first, f"{[*given, 'correct the source'][0]}; debug=true shows the compiler's whole log", log)
 
 
 def _cached(text: str, arch: str, name: str, cache_dir: Path | None, output: str, more: UserOptions) -> bytes:
