@@ -202,7 +202,7 @@ bool Grid::land_due(bool any) {
 }
 
 std::string Grid::who_waits() const {
-  std::map<std::pair<Wait, const In *>, std::vector<std::pair<uint32_t, uint32_t>>> places;
+  std::map<std::pair<Wait, const In *>, std::vector<std::pair<uint32_t, uint32_t>>, std::greater<>> places;
   for (const auto &block : blocks)
     for (const Warp &w : block->warps)
       for (const Group &g : w.groups)
