@@ -40,6 +40,8 @@ class Lab(Setup):
                 raise LabError(f"{override!r} is no override", 'give a text, "timing.steps=10", or a key: threads=512')
         given = (f"{key}={override_text(value)}" for key, value in keys.items())
         super().__init__(resolve(composed("lab", [*overrides, *given])), Quiet())
+        if (task := self.config.task) != "run":
+            raise LabError(f"experiment={task} has no effect on a Lab", f"run python -m experiments experiment={task}")
 
     def stack(self, named: str | Sequence[str], **knobs: Any) -> "LabStack":
         """A variant or named stack by its name, or a list of variants, innermost first; with values of its knobs."""

@@ -21,7 +21,7 @@ from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from experiments.experiment import Experiment
 from experiments.run.counting import key
-from experiments.suite import find, names, sync_cost
+from experiments.suite import answer, counts, find, names, sync_cost
 from experiments.suite.quality import compare
 from experiments.suite.sass import difference
 from experiments.suite.sync_cost import OPERATION, grids, kernel
@@ -79,6 +79,18 @@ def test_a_result_becomes_a_record_without_nan(tmp_path: Path):
     assert record["columns"] == ["variant", "us", "n"]
     assert record["provenance"]["command"]
     assert [cell(None), cell(12345), cell(12345.6), cell(0.123456)] == ["-", "12,345", "12,346", "0.1235"]
+
+
+def test_an_error_of_an_experiments_module_is_one_line_with_its_place(configured, monkeypatch, tmp_path):
+    config = configured("experiment=counts", f"results={tmp_path}/r.jsonl", "variant=vec128")
+    lines = Path(counts.__file__).read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if "rows = experiment.rows(_chosen" in text)
+    monkeypatch.setattr(counts, "_chosen", lambda experiment: 1 / 0)
+    with pytest.raises(LabError, match=f"^experiments/suite/counts.py:{line}: ZeroDivisionError: division by zero; "):
+        answer(config)
+    monkeypatch.setattr(counts, "ask", lambda experiment: None)
+    with pytest.raises(LabError, match=r"counts.py: AttributeError: 'NoneType' object has no attribute 'rows'; "):
+        answer(config)
 
 
 BY_OPTIONS = ("ablation", "quality", "roofline", "sass", "tune")

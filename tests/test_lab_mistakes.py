@@ -7,6 +7,8 @@ from common.devices.counters import Counts
 from common.model.layout import Layout
 from common.stacks.catalog import read_catalog
 from experiments import Lab, LabError
+from experiments.generation.engine import Engine
+from experiments.generation.request import Request
 
 COUNTED, TINY = Counts({}), Layout(model_named("tiny"))
 
@@ -32,6 +34,10 @@ COUNTED, TINY = Counts({}), Layout(model_named("tiny"))
         (lambda lab: COUNTED.bytes_by_width("weight"), "unknown kind of memory 'weight'; did you mean 'weights'"),
         (lambda lab: TINY.initial_state([0] * 66, 0, 1), "66 token ids were given, to decode position 0 of 64; "),
         (lambda lab: TINY.initial_state([0], 1, 1), "1 token ids were given, to decode position 1 of 64; "),
+        (lambda lab: Engine(lab, "vec128"), "'vec128' is no stack; give lab.stack("),
+        (lambda lab: Request("abc", 3).check(TINY.model), "ids='abc' is of another type; give ids"),
+        (lambda lab: Request((1,), "3").check(TINY.model), "max_tokens='3' is of another type; "),
+        (lambda lab: Request((1.5,), 3).check(TINY.model), "token id 1.5 is not in 0..502; "),
         (lambda lab: COUNTED.loaded([]), "unknown kind of memory '[]'; known: "),
     ],
 )
@@ -50,6 +56,7 @@ def test_a_mistake_is_one_line(tmp_path, ask, said):
         ((), {"seed": {}}, "{} is no value of a key; "),
         ((), {"model": 5}, "unknown model '5'; known: "),
         ((), {"device": None}, "unknown device 'null'; known: auto, cuda, ptx"),
+        ((), {"experiment": "counts"}, "experiment=counts has no effect on a Lab; "),
         ((5,), {}, "5 is no override; "),
         (("model=tiny,odd",), {}, "Ambiguous value for argument 'model=tiny,odd'; "),
     ],

@@ -30,7 +30,10 @@ class Engine:
     and for a stack that does not compile; `stream` and `use`, after `close`.
     """
 
-    def __init__(self, setup: Setup, stack: Stack) -> None:
+    def __init__(self, setup: Setup, stack: Stack | LabStack) -> None:
+        stack = stack.stack if isinstance(stack, LabStack) else stack
+        if not isinstance(stack, Stack):
+            raise LabError(f"{stack!r} is no stack", 'give lab.stack("vec128")')
         self.setup, self.model = setup, setup.model
         folder = setup.packed.folder
         self.tokenizer: Any | None = load_tokenizer(folder) if has_tokenizer(folder) else None
@@ -79,6 +82,8 @@ class Engine:
         stop strings without a tokenizer; later, if another answer has begun and taken the KV cache.
         """
         self._check_open()
+        if not isinstance(request, Request):
+            raise LabError(f"{request!r} is no request", "give Request(ids=(1, 2, 3), max_tokens=8)")
         request.check(self.model, self.positions)
         if request.stop_strings and not self.tokenizer:
             raise LabError("stop strings need a tokenizer, and these weights have none", "leave stop_strings out")

@@ -57,12 +57,15 @@ class Request:
     stop_strings: tuple[str, ...] = ()
 
     def check(self, model: Model, positions: int | None = None) -> None:
-        """Raise LabError for no ids, ids that are not in the vocabulary, and more than the KV cache holds.
+        """Raise LabError for another type, no ids, ids beyond the vocabulary, and more than the KV cache holds.
 
         positions: of the cache for prompt and answer; None: all. The last token is chosen but not decoded, so it needs
         no place.
         """
         positions = model.positions if positions is None else positions
+        for name, kind in (("ids", tuple | list), ("max_tokens", int), ("sampling", Sampling)):
+            if not isinstance(value := getattr(self, name), kind):
+                raise LabError(f"{name}={short(value)} is of another type", f"give {name} as Request declares it")
         if not self.ids or self.max_tokens < 1:
             raise LabError("the prompt or the answer has no token", "give both at least one")
         check_ids(self.ids, model, "prompt_ids")

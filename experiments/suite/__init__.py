@@ -1,9 +1,11 @@
 """Experiments, one in each module: `ask(experiment)` answers its question; conf/experiment/ has the yaml of each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from traceback import extract_tb
 
 from common.config.run_config import RunConfig
 from common.errors import LabError, unknown
@@ -22,19 +24,33 @@ def names() -> list[str]:
 def find(task: str) -> Callable[[Experiment], ResultTable]:
     """The `ask` of one experiment. Raises LabError for an unknown name."""
     if task not in names():
-        raise unknown("task", task, ["run", *names()])
+        raise unknown("module of experiments/suite", task, names())
     return import_module(f"experiments.suite.{task}").ask
+
+
+@contextmanager
+def authored(task: str) -> Iterator[None]:
+    """Raise LabError for an error of Python, with the last line of the experiment's module that it passed."""
+    try:
+        yield
+    except (LabError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        lines = [f":{at.lineno}" for at in extract_tb(error.__traceback__) if at.filename.endswith(f"/suite/{task}.py")]
+        cause = f"experiments/suite/{task}.py{''.join(lines[-1:])}: {type(error).__name__}: {error}"
+        raise LabError(cause, "correct it; debug=true shows the traceback") from error
 
 
 def answer(config: RunConfig) -> int:
     """Run the experiment `config.task`, append its result to the store and print it; returns the exit code 0."""
-    ask = find(config.task)
-    with progress(1) as bar:
+    with authored(config.task), progress(1) as bar:
+        ask = find(config.task)
         experiment = Experiment(config, bar)
         experiment.store.check()
         bar.begin(f"experiment {config.task}, seed {config.seed}")
         result = ask(experiment)
-    if not result.rows:
+        rows = result.rows
+    if not rows:
         first, more = experiment.left_out[:1], len(experiment.left_out) - 1
         cause = "".join(first) + (f", and {more} more" if more > 0 else "") or "its options leave nothing to compare"
         raise LabError(f"experiment={config.task} has no row: {cause}", f"see conf/experiment/{config.task}.yaml")
