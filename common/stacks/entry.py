@@ -67,8 +67,8 @@ class Entry:
         others = {*known} - {self.path.stem}
         for key, name in ((each, name) for each in MENTIONS for name in getattr(found, each, ())):
             if name not in others:
-                error = unknown("variant", name, others)
-                raise self.wrong(f"says {key}: {error.cause}", error.remedy)
+                of_name = unknown("variant", name, others)
+                raise self.wrong(f"says {key}: {of_name.cause}", of_name.remedy)
         return found
 
     def variant(self, known: Collection[str], keys: Collection[str]) -> Variant:
