@@ -175,7 +175,7 @@ def test_a_grid_that_is_refused_is_a_row_that_says_why():
 
 @pytest.mark.parametrize("task", ["ablations", "__init__"])
 def test_a_task_that_is_no_experiment_is_refused(task):
-    with pytest.raises(LabError, match=rf"unknown task '{task}'.* known: ablation, counts"):
+    with pytest.raises(LabError, match=rf"unknown module of experiments/suite '{task}'.* known: ablation, counts"):
         find(task)
 
 
