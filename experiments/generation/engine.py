@@ -31,8 +31,7 @@ class Engine:
     """
 
     def __init__(self, setup: Setup, stack: Stack | LabStack) -> None:
-        stack = stack.stack if isinstance(stack, LabStack) else stack
-        if not isinstance(stack, Stack):
+        if not isinstance(stack := stack.stack if isinstance(stack, LabStack) else stack, Stack):
             raise LabError(f"{stack!r} is no stack", 'give lab.stack("vec128")')
         self.setup, self.model = setup, setup.model
         folder = setup.packed.folder
