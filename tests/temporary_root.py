@@ -11,7 +11,7 @@ HEADER = """// Idea        {idea}
 // Run         python -m experiments variant={name}
 
 template <class Base> struct {mixin} : Base {{
-  static DEVICE void attention(const Context &, int) {{}}
+  static DEVICE void attention(const Context &c, int layer) {{ Base::attention(c, layer); }}
 }};
 """
 WARP_SPLIT = """\

@@ -1,6 +1,7 @@
 """Catalog of variants: two new files are a variant, and a broken yaml is named."""
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -193,6 +194,17 @@ def test_variants_that_stand_outside_of_each_other_or_need_each_other_are_refuse
         yaml.write_text(f"{key}: [{other}]\n{yaml.read_text()}")
     with pytest.raises(LabError, match=f"lazy and warp_split {said} each other; correct `{key}`"):
         choose_stacks(read_catalog(root), "", names, {}, 256)
+
+
+@pytest.mark.parametrize(
+    ("body", "yaml", "refused"),
+    [("", "", True), ("", "outside: [inner]\n", False), ("Base::attention(c, layer);", "", False)],
+)
+def test_a_variant_that_hides_an_override_of_another_one_is_refused(root, body, yaml, refused):
+    add(root, "inner", "")
+    add(root, "outer", yaml, HEADER.replace("Base::attention(c, layer);", body))
+    with pytest.raises(LabError, match="outer replaces attention of inner") if refused else nullcontext():
+        choose_stacks(read_catalog(root), "", ["inner", "outer"], {}, 256)
 
 
 @pytest.mark.parametrize(

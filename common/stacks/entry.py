@@ -81,7 +81,7 @@ class Entry:
             raise LabError(f"{source} does not begin with `// Idea`", "say it there, as variants/baseline.cu does")
         said, knobs, scratch = re.sub(r"\n//\s+", " ", idea[1]), self.knobs(keys), self.scratch()
         made = {"name": self.path.stem, "file": self.source, "idea": said, "knobs": (), "scratch": scratch}
-        variant = replace(self.read(Variant, known, **made), knobs=knobs)
+        variant = replace(self.read(Variant, known, overrides={}, **made), knobs=knobs)
         if variant.launch not in LAUNCHES:
             raise self.wrong(f"says launch: {variant.launch}", f"choose from {', '.join(LAUNCHES)}")
         for key, least in (("min_arch", LOWEST_ARCH), ("loader_warps", 0)):
@@ -90,15 +90,16 @@ class Entry:
         if not re.search(rf"\bstruct {variant.mixin}\b", text):
             remedy = "name its struct so, or the two files as the struct, in small letters, digits and _"
             raise LabError(f"{source} has no struct {variant.mixin}", remedy)
-        self.check_overrides(text, source)
-        return variant
+        return replace(variant, overrides=self.overrides(text, source))
 
-    def check_overrides(self, text: str, source: str) -> None:
-        """Raise LabError for an override that the struct lacks, and for a name that no kernel would use."""
+    def overrides(self, text: str, source: str) -> dict[str, bool]:
+        """{member in the header: True if `Base`'s is called}. Raises LabError for one that the struct lacks, and for a
+        name that no kernel would use."""
         kernels = (*(ROOT / "common" / "kernel").glob("*.cuh"), *self.source.parent.glob("*.cu"))
         others = frozenset[str]().union(*(_words(path) for path in kernels if path != self.source))
         own = Counter(re.findall(r"\w+", code := re.sub(r"//.*", "", text)))
-        for name in set(re.findall(r"\w+", "".join(OVERRIDES.findall(text)))) - {"nothing"}:
+        names = set(re.findall(r"\w+", "".join(OVERRIDES.findall(text)))) - {"nothing"}
+        for name in names:
             if name not in others or name not in own:
                 why = "which no other kernel has" if name not in others else "its struct has no such member"
                 raise LabError(f"{source} says that it overrides {name}, {why}", "correct the header, or the struct")
@@ -106,6 +107,7 @@ class Entry:
             if own[name] == 1 and name not in others and self.path.stem != "baseline":  # with members for variants
                 remedy = "correct its name, as common/kernel/decode.cuh and variants/baseline.cu have it, or remove it"
                 raise LabError(f"{source} defines {name}, and no kernel uses it", remedy)
+        return {name: bool(re.search(rf"\bBase::(template )?{name}\b", code)) for name in names}
 
     def stack(self, known: Collection[str]) -> NamedStack:
         return self.read(NamedStack, known, name=self.path.stem, variants=self.fields.pop("stack"))

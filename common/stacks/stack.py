@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, combinations
 from typing import Any
 
 from common.errors import LabError, unknown
@@ -113,7 +113,8 @@ def choose_stacks(
 def check_stack(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
     """`names` as a stack, innermost first; a leading `baseline` is dropped.
 
-    Raises LabError for an unknown name, a variant named twice, two that exclude each other, or a missing requirement.
+    Raises LabError for an unknown name, a variant named twice, two that exclude each other, a missing requirement, or
+    one that would replace what another overrides.
     """
     for name in names:
         if named := catalog.stacks.get(name):
@@ -143,6 +144,13 @@ def check_stack(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
             f"{name} stands outside {other} in a stack, and [{','.join(names)}] names it first",
             f"name them as stack=[{','.join(right)}]",
         )
+    for inner, outer in combinations((catalog.variants[name] for name in stack), 2):
+        for member in sorted(inner.overrides.keys() & outer.overrides):
+            if not outer.overrides[member] and inner.name not in (*outer.requires, *outer.outside):
+                raise LabError(
+                    f"{outer.name} replaces {member} of {inner.name}, which would not be executed",
+                    f"leave one out; or call Base::{member}, or name {inner.name} in `outside` of {outer.name}'s yaml",
+                )
     return stack
 
 

@@ -26,6 +26,7 @@ class Variant:
     excludes   variants that cannot be in the same stack; requires: variants that must be
     outside    variants that must stand before it in the stack, if they are in it
     scratch    regions of scratch for its own words: see `common.stacks.entry`
+    overrides  members that its struct overrides, each with True if it calls `Base`'s
     """
 
     name: str
@@ -42,6 +43,7 @@ class Variant:
     requires: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
     scratch: Scratch = field(default_factory=dict)
+    overrides: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def bit_equal(self) -> bool:

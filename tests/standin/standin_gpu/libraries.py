@@ -120,7 +120,7 @@ def _power(handle: Any, target: Any) -> int:
 
 
 def _processes(handle: Any, count: Any, processes: Any) -> int:
-    """Those with a context on the GPU. A call without room for them asks for their number."""
+    """List the processes with a context on the GPU. A call without room for them asks for their number."""
     found = []
     for file in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError):  # it has ended, or been closed, meanwhile
