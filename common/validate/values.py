@@ -13,7 +13,8 @@ LARGE_VALUE = 1000.0  # factor: gives an output some hundred times larger than i
 LARGE_KEY = 256.0  # factor: gives scores of some hundreds; exp overflows fp32 unless the maximum is subtracted
 SMALL_HEAD = 2.0**-6  # factor, exact in bf16: the mean square of a head falls from about 1 to some hundred times eps
 FALLING = 20  # values of a head, each half of the one before: e4m3 has numbers down to 2^-17.8 of its largest
-LARGE_GATES = {"post_norm": 8, "gate": 16, "up": 128}  # factors
+LARGE_GATES = {"post_norm": 8, "gate": 16, "up": 128, "lm_head": 2**17}  # factors
+GRADED = 6  # sizes of gates, each twice the one before: from about 1 to where silu is its argument, or 0, in fp32
 CHANNEL = 60.0  # value of a constant channel: a few times the size of all others together
 TWINS = 9  # equal rows: four on both sides of the largest; one of five blocks seldom has all of one side
 LATE = 128  # first position of the third chunk
@@ -123,9 +124,10 @@ def _constant_channel(weights: Tensor, layout: Layout) -> None:
 
 
 def _negative_logits(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
-    """Make all logits negative: every word has a negative weight for the constant channel."""
+    """Make all logits negative, below fp16: every word has a negative weight for the constant channel."""
     _constant_channel(weights, layout)
     tensor(weights, layout, "lm_head")[:, 0] = -1
+    tensor(weights, layout, "lm_head").mul_(2.0**14)
 
 
 def _low_scores(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
@@ -147,7 +149,7 @@ def _low_scores(weights: Tensor, layout: Layout, random: torch.Generator) -> Non
 
 
 def _large_gates(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
-    """Gates beyond 88 on both sides: the exponential overflows fp32, or vanishes. Products are beyond fp16.
+    """Gates beyond 88 on both sides: the exponential overflows fp32, or vanishes. Products and logits are beyond fp16.
 
     Gains have both signs, and those behind attention are large.
     """
@@ -179,8 +181,11 @@ def _half_way(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
     two channels, one of them times a half of the last place, or thrice that: with equal signs it is half way, and the
     even neighbor is below it for one factor and above it for the other. Below bf16 the first value of a head is the
     largest, so that the scale is a power of two.
+
+    Gates have GRADED sizes, and their products one: a large product would make the tolerance wide for moderate gates.
     """
     model, (large, half, largest) = layout.model, HALVES[layout.cache.format.kind]
+    sizes = 2.0 ** (torch.arange(model.intermediate) % GRADED)[:, None]
     embed = tensor(weights, layout, "embed")
     signs = torch.randint(2, embed.shape, generator=random) * 2.0 - 1
     zeros = torch.rand(embed.shape, generator=random).argsort(1) < model.hidden // 32
@@ -189,6 +194,8 @@ def _half_way(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
         tensor(weights, layout, "input_norm", layer).fill_(1)
         for name in ("o", "down"):
             tensor(weights, layout, name, layer).zero_()
+        tensor(weights, layout, "gate", layer).mul_(sizes)
+        tensor(weights, layout, "up", layer).div_(sizes)
         rows = tensor(weights, layout, "qkv", layer)[model.query + model.kv :]
         rows.zero_()
         tensor(weights, layout, "qkv_bias", layer)[model.query + model.kv :] = 0
