@@ -229,8 +229,12 @@ class FakeSession:
         if self.fault.endswith("sent a turn too early"):
             slot = self.layout.global_scratch[self.fault.split()[0]]
             self._own[slot.offset + 3] = 0.5
+        if self.fault == "ids of a sampler":
+            self._own[self.layout.tap("seen").offset] = 0
         if self.fault == "state between two words":
             self._state[self.layout.state["token"].offset + 1] = 0x7FC00000
+        if self.fault == "settings of a sampler":
+            self._state[self.layout.state["sampling"].offset] = 0x7FC00000
         if self._wrong("logit NaN"):
             logits[-1] = np.nan
         return self._leave("lm_head", None, logits)

@@ -86,6 +86,8 @@ FAULTS = [
     ("NaN between two taps", 0, "scratch", None),
     *((f"{name} sent a turn too early", 0, "scratch", None) for name in REGIONS),
     ("state between two words", 0, "state", None),
+    ("ids of a sampler", 0, "scratch", None),
+    ("settings of a sampler", 0, "state", None),
     ("position stands still", 0, "state", None),
     ("prompt overwritten", 0, "state", None),
     ("older id overwritten", 0, "state", None),

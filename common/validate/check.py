@@ -133,6 +133,7 @@ class _KernelChecker:
             yield from bit_differences(Snapshot.at(session), last, note)
         if tokens > 1:
             yield from chain(self._check_drafts(ids, scenario), lookup_difference(session, scenario))
+            yield from self._check_padding(Snapshot.at(session), start)
         if self.parent:
             _reset(self.parent, scenario)
             for step, got in enumerate(first_run):
@@ -186,8 +187,8 @@ class _KernelChecker:
         yield from chain(state_difference(seen, state), sent_too_early(seen))
 
     def _check_padding(self, seen: Snapshot, start: Snapshot) -> Iterator[Mismatch]:
-        """Yield changes of the padding between the slots of scratch and of the state."""
-        note = "between two slots, where nothing may be written"
+        """Yield changes of the padding between the slots of scratch and of the state, and of the sampler's slots."""
+        note = "between two slots, or in a sampler's, where nothing may be written"
         for name, between in zip(("scratch", "state"), self.padding, strict=True):
             got, want = (getattr(each, name).where(between, 0) for each in (seen, start))
             yield from tensor_difference(name, None, got, want, note)

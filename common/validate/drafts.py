@@ -44,12 +44,15 @@ def looked_up(ids: Sequence[int], count: int) -> list[int]:
 
 
 def lookup_difference(session: Session, scenario: Scenario) -> Iterator[Mismatch]:
-    """Decode steps whose tokens are all of a prompt of few ids: the drafts behind it are those of `looked_up`."""
+    """Decode steps whose tokens are all of a prompt of few ids: the drafts behind it are those of `looked_up`.
+
+    The last step ends at the last position, behind which there is no place for drafts.
+    """
     layout, random = session.layout, Random(str((scenario.ids, scenario.position)))
-    for _ in range(LOOKUPS):
+    for position in (*[scenario.position] * (LOOKUPS - 1), layout.model.positions - layout.tokens):
         few = [0, *(random.randrange(layout.model.vocab) for _ in range(2))]
-        ids = random.choices(few, k=scenario.position + layout.tokens + 1)
-        session.reset(ids, scenario.position, scenario.held, len(ids), scenario.barriers)
+        ids = random.choices(few, k=position + layout.tokens + 1)
+        session.reset(ids, position, None, len(ids), scenario.barriers)  # only ids are compared
         session.run(1)
         room = layout.model.positions + 1 - len(ids)
         drafts = looked_up(ids, min(layout.tokens - 1, room))

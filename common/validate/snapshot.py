@@ -52,13 +52,13 @@ class Snapshot:
 
 
 def padding(layout: Layout) -> tuple[Tensor, Tensor]:
-    """Padding between the slots: bool masks over scratch and over the state words."""
+    """Padding between the slots, and the sampler's slots: bool masks over scratch and over the state words."""
     scratch, state = torch.ones(layout.step_size, dtype=torch.bool), torch.ones(layout.state_size, dtype=torch.bool)
-    others = [slot for name, slot in layout.global_scratch.items() if name not in STAGES]
+    others = [slot for name, slot in layout.global_scratch.items() if name not in (*STAGES, "seen")]
     for slot in (*(layout.tap(*tap) for tap in layout.taps()), *others):
         scratch[slot.offset : slot.offset + slot.size] = False
-    for slot in layout.state.values():
-        state[slot.offset : slot.offset + slot.size] = False
+    for name, slot in layout.state.items():
+        state[slot.offset : slot.offset + slot.size] = name == "sampling"
     return scratch.repeat(layout.tokens), state
 
 
