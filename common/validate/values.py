@@ -163,13 +163,15 @@ def _large_gates(weights: Tensor, layout: Layout, random: torch.Generator) -> No
 def _small_inputs(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
     """A residual stream so small that eps decides the norms, in a model with a large eps.
 
-    The values of a head become smaller from one to the next, down to below the smallest normal number of e4m3.
+    The values of a head become smaller from one to the next, down to below the smallest normal number of e4m3; those of
+    the first are zero, unless the model has a bias.
     """
     model = layout.model
     tensor(weights, layout, "embed").mul_(2.0**-4)
     for layer in range(model.layers):
         rows = tensor(weights, layout, "qkv", layer)[model.query + model.kv :]
         rows *= 2.0 ** -(torch.arange(model.kv) % FALLING)[:, None]
+        rows[: model.head_dim] = 0
         for name in ("o", "down"):
             tensor(weights, layout, name, layer).mul_(2.0**-6)
 
