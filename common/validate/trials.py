@@ -81,8 +81,8 @@ TRIALS = (  # fields in the order of Trial, then those that differ from its defa
           SEVERAL,  32,   3, (Start(263), Start(63, steps=2)), plain=True),
     Trial("many blocks",      "a grid of 33 blocks, barriers beyond 2^32, attention of several blocks to a head",
           SEVERAL,  32,  33, (Start(0, steps=2, barriers=AGES[3]), Start(255, steps=3)), plain=True),
-    Trial("long prompt",      "a prompt of 25 ids, 18 tokens in a row",
-          SEVERAL,  32,   3, (Start(8, steps=18, given=17, barriers=AGES[3]),), plain=True),
+    Trial("long prompt",      "a prompt of 22 ids that ends within a launch, 18 tokens in a row",
+          SEVERAL,  32,   3, (Start(8, steps=18, given=14, barriers=AGES[3]),), plain=True),
     *(Trial(kind, kind, SEVERAL, 32, blocks, (start, Start(0)), weights=kind, plain=True)
       for kind, blocks, start in (  # on few blocks each has the token in some of these steps, the last one, too
           ("negative logits", 4, Start(3, 2)),
@@ -117,8 +117,8 @@ TRIALS = (  # fields in the order of Trial, then those that differ from its defa
           LEAST,    64,  33, (Start(),), knobs=LOW),
     Trial("many tokens",      "130 tokens in a launch, a prompt of 40 ids",
           GRID,     32,   2, (Start(0, 130, given=40, barriers=2**16 - 64),), knobs=HIGH),
-    Trial("65 blocks",        "65 blocks, 40 tokens in a row",
-          GRID,     32,  65, (Start(7, 40, barriers=AGES[2]),), knobs=HIGH),
+    Trial("65 blocks",        "65 blocks, 40 tokens in a row, equal logits in them",
+          GRID,     32,  65, (Start(7, 40, barriers=AGES[2]),), weights="ties", knobs=HIGH),
     Trial("132 blocks",       "132 blocks",
           NINE,     64, 132, (Start(0, 4, barriers=AGES[1]),)),
     Trial("264 blocks",       "264 blocks",
