@@ -125,8 +125,8 @@ TRIALS = (  # fields in the order of Trial, then those that differ from its defa
           NINE,     64, 264, (Start(71, 2, barriers=AGES[0]),), knobs=LOW),
     Trial("300 blocks",       "300 blocks",
           GRID,     32, 300, (Start(17, 3),), weights="ties", knobs=HIGH),
-    *(Trial(f"races{name}", f"every pair of accesses{name}", NINE, 64, 3, (Start(40, 2),), knobs=knobs, races=True)
-      for name, knobs in ((", knobs low", LOW), (", knobs as given", GIVEN))),
+    *(Trial(f"races{name}", f"every pair of accesses{name}", NINE, 64, blocks, (Start(40, 2),), knobs=knobs, races=True)
+      for name, knobs, blocks in ((", knobs low", LOW, 3), (", knobs as given", GIVEN, 2))),  # a block with two heads
 )  # fmt: skip
 
 
