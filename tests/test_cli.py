@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import subprocess
 import sys
 
@@ -100,6 +101,20 @@ def test_a_stream_that_is_full_or_closed_changes_no_exit_code(streams, argv, cod
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.count("\n") == errors
     assert all(line.startswith("error: the command cannot go on: No space left") for line in done.stderr.splitlines())
+
+
+@pytest.mark.parametrize("module", ["experiments", "profiles"])
+def test_an_interrupt_while_modules_are_imported_has_no_traceback(module, tmp_path):
+    (tmp_path / "hydra.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--help"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job of a script ignores it
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 @pytest.mark.cpu

@@ -52,8 +52,17 @@ def test_a_topic_is_a_choice_or_a_section(capfd):
     assert "--cuda-graph-trace=node" in shown("profiles.__main__", capfd, "--help", "nsys")
     assert "  rounds: 10 " in shown("experiments.__main__", capfd, "--help", "timing")
     assert "\n  races: false " in shown("experiments.__main__", capfd, "--help", "device"), "a key of no default"
+    assert "\n  trials: 200 " in shown("experiments.__main__", capfd, "experiment=tune", "threads=64", "--help")
+    assert ": Small" not in (text := shown("experiments.__main__", capfd, "--help", "model=tiny"))
+    assert "\nhidden: 64\n" in text
+    assert "warps load weights ahead" in shown("experiments.__main__", capfd, "--help", "variant=warp_split")
     assert importlib.import_module("experiments.__main__").main(["--help", "modles"]) == 2
     assert "unknown topic 'modles'; did you mean 'model'?" in capfd.readouterr().err
+
+
+def test_help_has_no_choice_that_a_command_refuses(capfd):
+    assert not re.search(r"^  (timing|validate|experiment) ", shown("experiments.generate", capfd), re.MULTILINE)
+    assert importlib.import_module("experiments.generate").main(["validate=full", "prompt_ids=[1]"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Command line: Hydra composes the configuration for a task; a mistake ends as one line with exit code 2."""
 
 import os
+import signal
 import sys
 import traceback
 from argparse import Namespace
@@ -32,6 +33,7 @@ from common.stacks.catalog import read_catalog
 
 MISTAKE, UNFINISHED, INTERRUPTED, PIPE_CLOSED = 2, 3, 130, 141
 MULTIRUN = ("-m", "--multirun")
+REFUSED = ("package", "shell_completion", "config_path", "config_name", "config_dir", "experimental_rerun")  # flags
 COMPOSING = (HydraException, OmegaConfBaseException, YAMLError)  # errors of a configuration
 Task = Callable[[DictConfig], int]
 
@@ -53,6 +55,8 @@ def guarded(work: Callable[[], int], debug: bool = False) -> int:
     """The exit code of `work`, a whole command; a mistake or an interrupt is one line, as in `run_task`."""
     _open_streams()
     try:
+        if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:  # set by common/__init__.py
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         with system_errors("the command cannot go on"):
             code = work()
             print(end="", flush=True)
@@ -94,13 +98,16 @@ def _run(task: Task, config_name: str, argv: Sequence[str], root: Path, debug: b
         return 0
     flags = _read_flags(arguments)
     if flags.help:
-        topics = [word for word in flags.overrides if "=" not in word]
+        groups = [path.name for path in (root / "conf").iterdir() if path.is_dir()]
+        topics = [word for word in flags.overrides if "=" not in word or word.partition("=")[0] in groups]
         about = (help.about(config_name, topic, root) for topic in topics)
         print("\n\n".join(about) or help.overview(config_name, root))
         return 0
     try:
         if flags.overrides != arguments:  # keys beside --hydra-help change nothing, as beside --help
             return _multirun(task, config_name, ["--hydra-help"] if flags.hydra_help else arguments, root, debug)
+        if hydras := [argument for argument in arguments if argument.startswith(("hydra.", "hydra/"))]:
+            raise LabError(f"{hydras[0]} has no effect without -m", "leave it out, or add -m")
         config, own = _composed(config_name, arguments, root)
         HydraConfig.instance().set_config(own)
         return task(config)
@@ -211,17 +218,18 @@ def _admit(argv: Sequence[str], root: Path) -> list[str]:
         os.getcwd()
     except FileNotFoundError:
         raise LabError("the working folder has been removed", "go to one that exists") from None
-    # With a + Hydra would add an option that the experiment does not know.
-    argv = [argument.lstrip("+") if argument.lstrip("+").startswith("options.") else argument for argument in argv]
+    argv = [argument.lstrip("+") for argument in argv]  # every key is there: with a + Hydra would add an unknown one
     parts = [argument.partition("=") for argument in argv]
     if {"stack", "variant"} <= {key for key, _, _ in parts}:
         raise LabError("both stack= and variant= are given", "give only one of them")
     for key, equals, value in parts:
         if equals:  # else a topic of --help
             check_choice(key, value, root)
-        if key.lstrip("+~").startswith("variant."):
+        if key.startswith("~"):
+            raise LabError(f"{key} would remove a key, and every key is needed", "give it a value: key=value")
+        if key.startswith("variant."):
             raise LabError(f"{key}= would change the description of a variant", "give a knob by its name: ratio=2:6")
-        if key.lstrip("+~") in ("task", "options"):
+        if key in ("task", "options"):
             raise LabError(f"{key}= is for the yaml of an experiment", "give experiment=NAME, and options.KEY=VALUE")
     added = read_catalog(root).knobs | {f"model.{trait}" for trait in TRAITS}
     return [
@@ -239,6 +247,9 @@ def _read_flags(arguments: Sequence[str]) -> Namespace:
 
     parser.error = refuse  # type: ignore[method-assign]
     flags = parser.parse_args(arguments)
+    for name in REFUSED:
+        if getattr(flags, name):
+            refuse(f"unrecognized arguments: --{name.replace('_', '-')}")
     if flags.resolve and not flags.cfg:
         refuse("--resolve says how --cfg prints")
     modes = [name for name in ("run", "multirun", "cfg", "info") if getattr(flags, name)]

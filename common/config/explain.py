@@ -35,7 +35,7 @@ def hydra_of(root: Path) -> Iterator[None]:
 def check_choice(group: str, name: str, root: Path) -> None:
     """Raise LabError for a list, of which Hydra would take the last name, and for a single name that is unknown."""
     folder = root / "conf" / group
-    if not group or group in NO_CHOICES or "/" in group or not folder.is_dir():
+    if not group.isidentifier() or group in NO_CHOICES or not folder.is_dir():
         return
     if name.startswith("["):
         raise LabError(f"{group} takes one name, not the list {name}", SEVERAL)
@@ -43,7 +43,9 @@ def check_choice(group: str, name: str, root: Path) -> None:
     for one in name.strip("'\"").split(","):  # with -m each is a job
         if group == "variant" and one not in names and one in (broken := read_catalog(root).broken):
             raise broken[one]  # a source without a yaml
-        if re.fullmatch(r"[\w./]*", one) and (group, one) != ("experiment", "null"):
+        if group == "model" and "/" in one:
+            raise LabError(f"model={one} is no name of a shape", f"give weights={one} if it is a checkpoint")
+        if re.fullmatch(r"[\w./:@~-]*", one) and (group, one) != ("experiment", "null"):
             known(group, one, names)
 
 
@@ -57,7 +59,7 @@ def explain(error: Exception, config_name: str, arguments: Sequence[str], root: 
             return broken[name]
     if isinstance(error, OverrideParseException):
         return LabError(
-            f"cannot read '{error.override.lstrip('+')}': {error.message.splitlines()[0]}",
+            f"cannot read '{error.override.lstrip('+')}'",
             """write key=value, a list as [1,2], and quote text with special characters: 'key="a, b"'""",
         )
     if override := re.match(r"Could not override '([^']+)'", message):

@@ -9,12 +9,17 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from common.display.table import aligned
-from common.errors import unknown
+from common.errors import known, unknown
 from common.stacks.catalog import read_catalog
 from common.stacks.variant import NamedStack, Variant
 
 WIDTH = 100
 RUN = "config"  # the yaml of a run; other commands also take its keys
+REFUSED = {  # choices of a run that a command refuses
+    "generate": {"timing", "validate", "experiment"},
+    "serve": {"timing", "validate", "experiment"},
+    "profiles": {"timing", "experiment"},
+}
 Blocks = dict[str, list[str]]  # {key of a yaml: lines of its value and of its comment}
 
 
@@ -23,7 +28,7 @@ def overview(command: str, root: Path) -> str:
     files, groups = _parts(command, root)
     parts = [_comment(_read(root, command))]
     if groups:
-        title = "Choices (NAME=VALUE); --help NAME explains each value, and --help variant lists knobs"
+        title = "Choices (NAME=VALUE); --help NAME explains values, --help NAME=VALUE one; --help variant: knobs"
         fill = partial(textwrap.fill, width=WIDTH, subsequent_indent=" " * 14)
         rows = [fill(", ".join(_names(root, name)), initial_indent=f"  {name:<12}") for name in groups]
         parts.append("\n".join([title, *rows]))
@@ -41,26 +46,31 @@ def overview(command: str, root: Path) -> str:
 
 
 def about(command: str, topic: str, root: Path) -> str:
-    """A line for each value of a choice, with variants' knobs or the keys of values; or the keys of a section."""
+    """A line for each value of a choice, with knobs or keys; the yaml of one value; or the keys of a section."""
     files, groups = _parts(command, root)
     blocks = {key: block for file in files for key, block in _blocks(root, file).items() if _is_section(block)}
     if topic in blocks:
         return "\n".join(blocks[topic])
+    topic, _, value = topic.partition("=")
     name = topic if topic in groups else topic.removesuffix("s")
     if name not in groups:
         raise unknown("topic", topic, [*groups, *blocks])
+    if value:
+        text = _read(root, f"{name}/{known(name, value, _names(root, name))}").removeprefix("# @package _global_\n")
+        idea = f": {_idea(root, name, value)}" if name == "variant" else ""
+        return f"{name}={value}{idea}\n\n{text.rstrip()}"
     parts = [f"{name}=VALUE", aligned([(value, _idea(root, name, value)) for value in _names(root, name)], "  ")]
     if name == "variant":
         knobs = [(one.name, knob) for one in read_catalog(root).variants.values() for knob in one.knobs]
         cells = [(one, f"{knob.name}={knob.default}", knob.describe(), knob.help) for one, knob in knobs]
         parts.append("Knobs (knob=value)\n" + aligned(cells, "  "))
     elif default := groups[name]:
-        known: set[str] = set()
+        shown: set[str] = set()
         for value in sorted(_names(root, name), key=lambda value: value != default):
-            if new := {key: block for key, block in _blocks(root, f"{name}/{value}").items() if key not in known}:
+            if new := {key: block for key, block in _blocks(root, f"{name}/{value}").items() if key not in shown}:
                 lines = [line for block in new.values() for line in block]
                 parts.append("\n  ".join([f"Keys of {name}={value}, as {name}.KEY=value", *lines]))
-                known |= new.keys()
+                shown |= new.keys()
     return "\n\n".join(parts)
 
 
@@ -80,7 +90,7 @@ def _parts(name: str, root: Path) -> tuple[list[str], dict[str, str | None]]:
             groups |= chosen
         elif isinstance(entry, dict):
             groups |= {key: value for key, value in entry.items() if " " not in key}
-    return files, groups
+    return files, {key: value for key, value in groups.items() if key not in REFUSED.get(name, ())}
 
 
 def _blocks(root: Path, name: str) -> Blocks:
