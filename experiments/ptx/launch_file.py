@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import islice, product
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated, Any
 
 import yaml
@@ -83,8 +84,9 @@ def _with_yaml(section: Section, given: Collection[str]) -> dict[str, Any]:
     try:
         found = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     except (OSError, yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
+        why = shorten(str(error), 300, placeholder=" ...")  # of a list within itself OmegaConf gives the endless path
         raise LabError(
-            f"{path.name} cannot be read: {error}", "write key: value, each key once, a list as [1,2]"
+            f"{path.name} cannot be read: {why}", "write key: value, each key once, a list as [1,2]"
         ) from None
     if not isinstance(found, dict):
         raise LabError(f"{path.name} is no mapping", "write lines such as grid: 4")
