@@ -62,7 +62,7 @@ def test_config_spellings(folder: Path, change: dict, field: str, value: object)
         ({"use_sliding_window": True}, "use_sliding_window"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types ['full_attention', 'sliding"),
         ({"layer_types": 3}, "layer_types 3"),
-        ({"layer_types": ["full_attention"], "num_hidden_layers": 10**30}, "layer_types ['full_attention']"),
+        ({"layer_types": ["full_attention"], "num_hidden_layers": 10**30}, "layer_types ['full_attention'] for 1"),
         ({"layer_types": 0}, "layer_types 0"),
         ({"layer_types": {}}, "layer_types {}"),
         ({"rope_parameters": {"rope_theta": 1e6, "partial_rotary_factor": 0.5}}, "'partial_rotary_factor': 0.5"),

@@ -158,7 +158,7 @@ def _family(file: Path, config: dict[str, Any]) -> Family:
     alike = isinstance(layers, list) and len(layers) == count and all(each == "full_attention" for each in layers)
     for feature, used in (
         *((key, _flag(file, config, key)) for key in OFF),
-        (f"layer_types {short(layers)}", layers is not None and not alike),
+        (f"layer_types {short(layers)} for {short(count)} layers", layers is not None and not alike),
         (f"{WINDOW} {short(config.get(WINDOW))}", kind == "llama" and config.get(WINDOW) is not None),
         (f"hidden_act {short(config.get('hidden_act'))}", config.get("hidden_act", "silu") != "silu"),
         (PART, config.get(PART, 1) != 1),
