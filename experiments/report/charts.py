@@ -60,12 +60,15 @@ def bars(
     labels: Sequence[str],
     values: Sequence[float | None],
     unit: str,
-    texts: Sequence[Text],
+    spans: Sequence[tuple[float, float] | None] = (),
+    texts: Sequence[Text] = (),
 ) -> None:
-    """A bar for each label that has a value. texts: stand beside what they describe."""
+    """A bar for each label that has a value. spans: their intervals. texts: stand beside what they describe."""
     known = [(row, value) for row, value in enumerate(values) if value is not None]
+    ends = [(value - span[0], span[1] - value) for row, value in known if spans and (span := spans[row])]
     rows, lengths = zip(*known, strict=True)
-    axes.barh(rows, lengths, 0.6, color=COLORS[0])
+    spread = list(zip(*ends, strict=True)) or None
+    axes.barh(rows, lengths, 0.6, xerr=spread, color=COLORS[0], ecolor=INK, capsize=3)
     for end, row, text in texts:
         axes.annotate(text, (end, row), (7, 0), textcoords="offset points", va="center", fontsize=10)
     axes.axvline(0, color=INK, linewidth=0.8)
