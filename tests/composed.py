@@ -91,7 +91,7 @@ STACKS = [
         "joint_heads by_value bulk_ring columns value_token",  # steps that no grid barrier separates
         "bulk_ring multi_step smem_cache",
         "joint_heads by_value bulk_ring columns multi_step",  # a residual stream and places for parts, kept over steps
-        "columns split_kv vec128 bulk_ring smem_cache atomic_barrier",  # the head by rows: the outermost product
+        "bulk_ring split_kv vec128 columns smem_cache atomic_barrier",
         "joint_heads multi_step bulk_ring tensor_rows by_value columns",  # tensor_rows below columns, its product
         "joint_heads by_value bulk_ring hot_l2 columns value_token tensor_rows stream_kv tensor_scores",
         "joint_heads by_value l2_prefetch bulk_ring stream_kv",  # idle blocks beside shares of the cache
