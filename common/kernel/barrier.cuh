@@ -16,8 +16,8 @@ DEVICE void report_wait(const Context &c, unsigned stage, int layer, unsigned fi
 
 // Polls until `done()` is true. `done` must load with acquire order whatever the caller reads afterwards.
 // After `spin_limit` polls it calls `report()` and never returns: it polls as often again before it stops the kernel,
-// so that blocks that began to wait later report before the trap. After `Eager` polls it pauses between polls.
-template <unsigned Eager = 0, class Done, class Report> DEVICE void spin_until(Done done, Report report) {
+// so that blocks that began to wait later report before the trap. It pauses between polls.
+template <class Done, class Report> DEVICE void spin_until(Done done, Report report) {
   // Unrolled, the pauses of one kernel would be thousands of instructions.
   ROLLED
   for (unsigned polls = 0;; ++polls) {
@@ -26,7 +26,7 @@ template <unsigned Eager = 0, class Done, class Report> DEVICE void spin_until(D
     if (polls == spin_limit) report();
     // not executed: a launch that passes waits less; tests/ptx/test_waiting.py gives up
     if (polls == 2 * spin_limit) trap();
-    if (polls >= Eager) __nanosleep(32); // not executed: a wait that ends takes fewer polls than the eager ones
+    __nanosleep(32);
   }
 }
 

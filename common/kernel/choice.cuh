@@ -45,7 +45,7 @@ DEVICE Best arrive_candidates(const Context &c) {
       for (int i = 0; i < 4; ++i) all = all && (i >= words || two.word[i] != unwritten);
       return all;
     };
-    spin_until<eager_polls>(arrived, [&] { report_wait(c, waited_for<Stage::lm_head>, 0, b, 0); });
+    spin_until(arrived, [&] { report_wait(c, waited_for<Stage::lm_head>, 0, b, 0); });
     fence_acq_rel();
     best = better(best, {__uint_as_float(two.word[0]), int(two.word[1])});
     if (words == 4) best = better(best, {__uint_as_float(two.word[2]), int(two.word[3])});

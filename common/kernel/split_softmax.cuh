@@ -273,7 +273,7 @@ template <class Out> DEVICE void merge_splits(const Context &c, int layer, const
         for (int j = 0; j < 4; ++j) all = all && values.word[j] != unwritten;
         return all;
       };
-      spin_until<eager_polls>(arrived, [&] { report_wait(c, waited_for<Stage::attention>, layer, packet * 4, p); });
+      spin_until(arrived, [&] { report_wait(c, waited_for<Stage::attention>, layer, packet * 4, p); });
       max = __uint_as_float(scale.word[0]);
     }
     float all = max;

@@ -71,7 +71,7 @@ template <int N, int Run, int Apart> DEVICE Floats<N> arrive_sums(const Context 
       if (counted(word[w]) != addends) missing = w;
     report_wait(c, waited_for<Stage::o_proj>, layer, i + in_runs<Run, Apart>(missing), 0);
   };
-  spin_until<eager_polls>(arrived, report);
+  spin_until(arrived, report);
   Floats<N> sum;
   UNROLL
   for (int w = 0; w < N; ++w) sum.value[w] = sum_of(word[w]);

@@ -19,9 +19,9 @@ template <int K, int Often, int Together> struct TensorInput {
   static constexpr int mine = (columns / 32 + 3) / 4 * 4; // columns that a lane takes
   static constexpr int together = Together;               // products at once
   static constexpr bool exact = columns * block_warps == K && mine * 32 == columns; // no lane is left over
-  // Lanes exchange terms through shared memory, half of them at a time where they are more than 12 KB.
-  static constexpr int turns = 6 * columns * block_warps > 12 << 10 ? 2 : 1, staged = columns / turns;
-  static constexpr int bytes = 3 * staged * int(sizeof(bf16)) * block_warps;
+  // Lanes exchange terms through shared memory, `staged` columns at a time, in two places by turns.
+  static constexpr int staged = min_of(columns, 128), places = columns > staged ? 2 : 1;
+  static constexpr int bytes = places * 3 * staged * int(sizeof(bf16)) * block_warps;
 
   const int thread = thread_anew();
   float x[mine] = {};
@@ -36,7 +36,7 @@ template <int K, int Often, int Together> struct TensorInput {
   DEVICE int column(int i) const { return warp() * columns + own(i); }
   DEVICE bool exists(int i) const { return exact || (own(i) < columns && column(i) < K); }
 
-  // place: [block_warps][3][staged] in shared memory. The warp's lanes no longer read its part.
+  // place: [block_warps][places][3][staged] in shared memory. The warp's lanes no longer read its part.
   template <class From> DEVICE void take(bf16 *place, const From &from) {
     fill(from);
     split(place);
@@ -75,24 +75,18 @@ template <int K, int Often, int Together> struct TensorInput {
 
   // Splits the lane's columns into terms, and receives one term of the columns that it multiplies by.
   DEVICE void split(bf16 *place) {
-    const int t = lane() / 4 % 4;
-    bf16 *terms = place + warp() * 3 * staged;
+    const int t = lane() / 4 % 4, at = own(0);
     UNROLL
-    for (int turn = 0; turn < turns; ++turn) {
-      if (turn > 0) __syncwarp(); // all lanes have read
-      UNROLL
-      for (int i = 0; i < mine; i += 4) {
-        // equivalent: initial value changed: only its multiple of eight and its half of a line count
-        const int at = own(i), packet = packet_of(at);
-        if (mine * 32 != columns && at >= columns) continue;
-        if (turns == 1 || packet % 2 == turn) store_terms(x + i, at, terms, staged, packet / turns);
-      }
-      __syncwarp(); // all lanes have written
+    for (int turn = 0; turn < mine / 4; ++turn) {
+      bf16 *terms = place + (warp() * places + turn % places) * 3 * staged;
+      if (mine * 32 == columns || own(4 * turn) < columns) store_terms(x + 4 * turn, at, terms, staged, packet_of(at));
+      __syncwarp(); // all lanes have written, and have read what the place had two turns before
       if (t == 3 || (pieces < 4 && lane() >= 16)) continue;
       UNROLL
       for (int i = 0; i < 2 * lines; ++i) {
-        const int packet = (i / 2 * wide + lane() / 16) * 8 + lane() % 4 * 2 + i % 2;
-        if (turns == 1 || i % 2 == turn) term[i] = load_packet<16>(terms + t * staged + packet / turns * 8);
+        const int first = i / 2 * wide; // line of the warp; each turn has two
+        if (first / 2 != turn) continue;
+        term[i] = load_packet<16>(terms + t * staged + ((first % 2 + lane() / 16) * 8 + lane() % 4 * 2 + i % 2) * 8);
       }
     }
   }

@@ -33,7 +33,7 @@ def test_kernel_that_times_out_reports_where(open_session, synthetic, tiny, stac
     assert "2 blocks (" in hung.value.report.splitlines()[1]
 
 
-POLL, NEVER = "spin_until<eager_polls>(arrived,", "at_once([&] { return false; },"
+POLL, NEVER = "spin_until(arrived,", "at_once([&] { return false; },"
 AT_ONCE = """template <class Done, class Report> DEVICE void at_once(Done done, Report report) {
   if (!done()) report(), trap();
 }
