@@ -52,19 +52,28 @@ class Machine:
         yield
         self.host = max(self.host, self.gpu)
 
-    def seconds(self, repeats: int, launches: int) -> list[float]:
+    def seconds(self, repeats: int, launches: int, hold: Hold | None = None) -> list[float]:
         def run() -> None:
             for _ in range(launches):
                 self.launch()
 
-        return Hold(self).seconds(run, repeats, launches, self.finished, before=self.launch)
+        return (hold or Hold(self)).seconds(run, repeats, launches, self.finished, before=self.launch)
 
 
-@pytest.mark.parametrize("per_launch", [100, 6_000, 3 * PER_LAUNCH, 100 * PER_LAUNCH])
+@pytest.mark.parametrize("per_launch", [100, 6_000, 3 * PER_LAUNCH, 40 * PER_LAUNCH])
 def test_time_of_a_launch_is_the_gpus_and_not_the_hosts(per_launch):
     machine = Machine(per_launch)
     assert machine.seconds(3, 225) == [pytest.approx(225 * RUNS / 1e9)] * 3
     assert (machine.held > 1) == (per_launch > PER_LAUNCH)
+
+
+def test_a_hold_that_was_too_short_is_longer_the_next_time():
+    machine = Machine(per_launch=3 * PER_LAUNCH)
+    hold, held = Hold(machine), []
+    for _ in range(2):
+        assert machine.seconds(3, 20, hold) == [pytest.approx(20 * RUNS / 1e9)] * 3
+        held.append(machine.held)
+    assert held == [2, 3]
 
 
 def test_more_launches_than_the_queue_holds_are_timed_once():

@@ -19,7 +19,9 @@ extern "C" __global__ void hold(unsigned long long nanoseconds) {
   } while (now - begin < nanoseconds);
 }
 """
-PER_LAUNCH = 10_000  # nanoseconds in which Python queues one launch, most of the time
+# Nanoseconds in which Python queues one launch, most of the time. On an H200's host 10,000 were too few for every run
+# of 20 steps, which then ran twice.
+PER_LAUNCH = 25_000
 QUEUE = 1000  # launches that a stream takes before the host has to wait; the driver's queue holds 1024
 LONGEST = 1_000_000_000  # nanoseconds; the host needs a hundredth of it for a full queue
 
@@ -28,7 +30,7 @@ class Hold:
     """The kernel, compiled once for a device."""
 
     def __init__(self, cupy: Any) -> None:
-        self._cupy = cupy
+        self._cupy, self._per_launch = cupy, PER_LAUNCH
         self._kernel = cupy.RawModule(code=TEXT, options=options()).get_function("hold")
 
     def seconds(
@@ -44,12 +46,13 @@ class Hold:
         run: queues `launches` launches on the current stream. before: queues untimed work ahead of each run.
         finished: a context that makes the stream current and waits for it at its end.
         If the GPU began before the host had queued everything, the times include Python's: they are dropped, and all
-        is queued again after a longer hold. With more launches than the queue holds, the host lags behind the GPU only
-        if a launch takes longer to queue than to run. Raises Refused where launches are synchronous.
+        is queued again after a longer hold, with which later calls begin. With more launches than the queue holds, the
+        host lags behind the GPU only if a launch takes longer to queue than to run. Raises Refused where launches are
+        synchronous.
         """
         cuda, queued = self._cupy.cuda, repeats * (launches + 1)
-        nanoseconds = PER_LAUNCH * min(queued, QUEUE)
         while True:
+            nanoseconds = self._per_launch * min(queued, QUEUE)
             events = [(cuda.Event(), cuda.Event()) for _ in range(repeats)]
             with finished():
                 self._kernel((1,), (1,), (self._cupy.uint64(nanoseconds),))
@@ -66,4 +69,4 @@ class Hold:
                     f"launches are synchronous: the GPU ran the first of {queued} before the last was queued",
                     "unset CUDA_LAUNCH_BLOCKING, and measure without a profiler or debugger",
                 )
-            nanoseconds *= 4
+            self._per_launch *= 4

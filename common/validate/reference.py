@@ -243,6 +243,8 @@ class Reference:
 
         def product(rows: Tensor) -> Tensor:
             columns = rows.to(self.dtype).split(parts[0].shape[0], dim=1)
-            return torch.stack([column @ part for column, part in zip(columns, parts, strict=True)]).sum(0)
+            products = [column @ part for column, part in zip(columns, parts, strict=True)]
+            return products[0] if len(products) == 1 else torch.stack(products).sum(0)
 
-        return torch.cat([product(rows) for rows in matrix.split(ceil(CHUNK[self.device] / matrix.shape[1]))])
+        found = [product(rows) for rows in matrix.split(ceil(CHUNK[self.device] / matrix.shape[1]))]
+        return found[0] if len(found) == 1 else torch.cat(found)

@@ -1,6 +1,6 @@
 """Timing of one stack and its parent on a GPU: at each position and over a whole generation, with outputs checked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cache
 from random import Random
@@ -70,22 +70,22 @@ class _Timed:
     Before, a run of the same start and the same number of queued steps is validated in the same session, its first, its
     last and one other step against the reference. Every timed run begins with the same buffers. After each round the
     outputs of its last run are compared with the validated ones, bit for bit, and after the last round the whole cache
-    too. Then a run with ids and a history that the kernel has not seen before is validated.
+    too. Then a run with ids and a history that the kernel has not seen before is validated in its last step.
     """
 
-    def __init__(self, kernel: Kernel, expected: ReferenceSteps, start: Scenario, compared: set[int]) -> None:
-        self.kernel, self.expected, self.start, self.compared = kernel, expected, start, compared
+    def __init__(self, kernel: Kernel, expected: ReferenceSteps, start: Scenario, compared: Collection[int]) -> None:
+        self.kernel, self.expected, self.start = kernel, expected, start
         self.session = kernel.session
-        self.want = self._validated(start)
+        self.want = self._validated(start, compared)
         self.session.reset(start.ids, start.position, start.held, len(start.ids))
 
     def confirm(self, other: Scenario) -> None:
         """Compare the outputs of the last timed run with the validated ones, and validate a run of another start."""
         self.compare(whole=True)
-        self._validated(other)
+        self._validated(other, ())
 
-    def _validated(self, start: Scenario) -> Snapshot:
-        seen, found = validate_queued(self.session, start, self.compared, self.expected)
+    def _validated(self, start: Scenario, compared: Collection[int]) -> Snapshot:
+        seen, found = validate_queued(self.session, start, compared, self.expected)
         self._refuse(found, start.name)
         return seen
 
