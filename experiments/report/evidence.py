@@ -20,7 +20,7 @@ from experiments.tables.row import totals as summed
 
 Record = Mapping[str, Any]
 Pair = tuple[Record | None, Record | None]  # a stack and its parent
-FIXED = {("by_value", "eager"): 64}  # knobs of earlier records that are constants of the kernel now
+FIXED = {("by_value", "eager"): 64}  # knobs of earlier records that are gone, and their defaults
 THREADS = 256  # in a block, unless a run says otherwise
 
 
@@ -136,6 +136,6 @@ def totals(counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
 
 
 def _knobs(row: Record, variant: str) -> Mapping[str, Any]:
-    """A variant's knobs in a record, without one that had the value which is now fixed."""
+    """A variant's knobs in a record, without one that is gone and had its default."""
     given = row["knobs"].get(variant, {})
     return {name: value for name, value in given.items() if FIXED.get((variant, name)) != value}
