@@ -245,7 +245,8 @@ class Experiment(Setup):
                     return record["found"]
         self.show.begin(name)
         failures = len(self.left_out)
-        figures = self.attempt(name, work)
+        with self.exclusive_gpu():
+            figures = self.attempt(name, work)
         reason = "".join(self.left_out[failures:])
         kept = {"kind": ROW, "asked": identity, "found": figures, "reason": reason, "took": self._took[-1]}
         self.store.append(kept | {"provenance": provenance()})

@@ -10,6 +10,7 @@ import pytest
 
 from common.config.device_choice import DeviceChoice
 from common.validate.trials import TRIALS
+from experiments.experiment import Experiment
 from experiments.run import pool, steps
 from experiments.run.setup import Setup
 from experiments.run.worker import answer
@@ -85,6 +86,12 @@ def test_one_at_a_time_uses_a_gpu_and_the_other_says_that_it_waits(setup):
         order.append("first")
     thread.join()
     assert (said, order) == (["the GPU"], ["first", "other"])
+
+
+def test_a_row_that_an_experiment_measures_itself_has_the_gpu_alone(setup):
+    experiment, alone = Experiment(setup.config, Quiet()), list[bool]()
+    assert experiment.row("a probe", lambda: alone.append(experiment._exclusive) or {"us": 1.0}) == {"us": 1.0}
+    assert alone == [True]
 
 
 def test_a_wait_for_the_gpu_is_not_in_the_limit_of_a_job(monkeypatch):

@@ -27,7 +27,8 @@ def ask(experiment: Experiment) -> ResultTable:
         missing = "bandwidths, and the place of each variant"
         return experiment.answer(QUESTION, stages, [INTENSITY], (COUNTED, missing), keys=2)
     variants = _variants(experiment, experiment.position)  # first: with the probes, two processes share the GPU
-    probes = _probes()
+    with experiment.exclusive_gpu():
+        probes = _probes()
     best = max(row["GB/s"] for row in probes)
     rows = [row | {"% of best read": 100 * row["GB/s"] / best} for row in (*probes, *variants)]
     return experiment.answer(QUESTION, rows, [CEILING, INTENSITY], keys=2)
