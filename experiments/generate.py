@@ -33,7 +33,7 @@ def prompt(own: Section) -> tuple[str | None, tuple[int, ...]]:
 def generate(cfg: DictConfig) -> int:
     """Decode the prompt of `cfg`, print the text as it comes, and record it."""
     own, rest = split(cfg, KEYS)
-    config = resolve_one(rest, "a generation", "validate")
+    config = resolve_one(rest, "a generation")
     (text, ids), stop = prompt(own), own.flag("stop")
     sampling = Sampling(**{key: own.values[key] for key in SAMPLING}, seed=config.seed)
     request = Request(ids, own.whole("max_tokens", low=1), sampling, stop_strings=own.texts("stop_strings"))

@@ -18,7 +18,7 @@ def serve(cfg: DictConfig) -> int:
     """Serve the stack of `cfg` until a signal ends it."""
     own, rest = split(cfg, SERVER_KEYS)
     settings = read_settings(own)
-    config = resolve_one(rest, "a server", "validate", "json")
+    config = resolve_one(rest, "a server")
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise LabError(f"serving needs {', '.join(missing)}", "pip install -e '.[serve]'")
     from experiments.serving.decoder import Decoder

@@ -8,6 +8,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from common.config.unused import UNUSED
 from common.display.table import aligned
 from common.errors import known, unknown
 from common.stacks.catalog import read_catalog
@@ -15,11 +16,6 @@ from common.stacks.variant import NamedStack, Variant
 
 WIDTH = 100
 RUN = "config"  # the yaml of a run; other commands also take its keys
-REFUSED = {  # choices of a run that a command refuses
-    "generate": {"timing", "validate", "experiment"},
-    "serve": {"timing", "validate", "experiment"},
-    "profiles": {"timing", "experiment"},
-}
 Blocks = dict[str, list[str]]  # {key of a yaml: lines of its value and of its comment}
 
 
@@ -90,7 +86,8 @@ def _parts(name: str, root: Path) -> tuple[list[str], dict[str, str | None]]:
             groups |= chosen
         elif isinstance(entry, dict):
             groups |= {key: value for key, value in entry.items() if " " not in key}
-    return files, {key: value for key, value in groups.items() if key not in REFUSED.get(name, ())}
+    unused = {key for command, keys in UNUSED.values() if command == name for key in keys}
+    return files, {key: value for key, value in groups.items() if key not in unused}
 
 
 def _blocks(root: Path, name: str) -> Blocks:

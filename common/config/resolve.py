@@ -20,6 +20,7 @@ from common.config.budget import Budget
 from common.config.device_choice import DEVICES, DeviceChoice, choose_device
 from common.config.run_config import SEEDS, PtxOptions, RunConfig, Seed, Threads, Timing, Validation
 from common.config.section import Section, absolute
+from common.config.unused import refuse_runs_keys
 from common.errors import LabError, known, unknown
 from common.model.format import read_format, read_kv_format
 from common.model.shapes import TRAITS, Model
@@ -31,7 +32,6 @@ from common.stacks.stack import choose_stacks
 
 SYNTHETIC = "synthetic"
 AUTO_MODEL = {"cuda": "qwen3_0_6b", "ptx": "tiny"}
-RUNS_KEYS = ("task", "resume", "timing", "archs", "budget_s", "row_s")  # a yaml in experiment/ sets task
 FORMATS = ("format", "head_format", "kv_format")  # keys at the top: of weights and cache, whatever the model
 
 
@@ -91,26 +91,9 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
     return config
 
 
-def refuse_runs_keys(cfg: DictConfig, what: str, *more: str) -> None:
-    """Raise LabError for a key that only `python -m experiments` uses, given to `what`, such as "a profile".
-
-    cfg: composed with timing=none. more: further keys without effect on `what`, besides RUNS_KEYS.
-    """
-    from common.config.cli import composed  # imports Hydra, which a worker does without
-
-    given, usual = (Section.from_config(config).values for config in (cfg, composed("generate", [])))
-    for key in (*RUNS_KEYS, *more):
-        if given[key] != usual[key]:
-            name = "experiment" if key == "task" else key
-            raise LabError(f"{name}= has no effect on {what}", "leave it out, or run python -m experiments")
-
-
-def resolve_one(cfg: DictConfig, what: str, *unused: str) -> RunConfig:
-    """The configuration of `what`, such as "a generation", which runs one stack. Raises LabError for several.
-
-    unused: keys without effect on `what`, besides those that only runs use.
-    """
-    refuse_runs_keys(cfg, what, "timeout_s", *unused)
+def resolve_one(cfg: DictConfig, what: str) -> RunConfig:
+    """The configuration of `what`, such as "a generation", which runs one stack. Raises LabError for several."""
+    refuse_runs_keys(cfg, what)
     config = resolve(cfg)
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)
