@@ -1,7 +1,6 @@
 """Targets of the compiler: features missing before each, and the `auto` values of knobs on each.
 
-`auto` of a knob is an expression (`common.model.expressions`) over `arch`, 90 for sm_90; `bulk_copies`, 1 if it has
-them; `shared_kb`, KB of shared memory that a block may have; `tokens_per_step` of the kernel; the model's shape; the
+`auto` of a knob is an expression (`common.model.expressions`) over the fields of `Target`, the model's shape, and the
 other knobs of its variant.
 """
 
@@ -10,7 +9,7 @@ from collections.abc import Mapping
 from common.errors import LabError
 from common.model.expressions import SHAPES, evaluate
 from common.model.shapes import Model
-from common.stacks.knobs import AUTO, Knob
+from common.stacks.knobs import AUTO, Knob, Target
 from common.stacks.variant import Variant
 
 # KB of shared memory that a block may have, from a compute capability (ten times) on: CUDA programming guide.
@@ -42,11 +41,10 @@ def lacking(min_arch: int, arch: int) -> str:
 
 def settled(variant: Variant, values: Constants, model: Model, arch: int, tokens_per_step: int) -> dict[str, int | str]:
     """The constants of a variant, AUTO knobs replaced by their values on `arch`."""
-    known = {**values, "tokens_per_step": tokens_per_step}
+    target = Target(arch, shared_bytes(arch) >> 10, int(arch >= BULK_COPIES), tokens_per_step)
+    known = {**{name: getattr(model, name) for name in SHAPES}, **values, **target._asdict()}
     return {
-        name: next(_own(knob, known, model, arch) for knob in variant.knobs if knob.name == name)
-        if value == AUTO
-        else value
+        name: next(_own(knob, known) for knob in variant.knobs if knob.name == name) if value == AUTO else value
         for name, value in values.items()
     }
 
@@ -77,16 +75,9 @@ def _by_arch(values: Mapping[int, int | str]) -> str:
     return text
 
 
-def _own(knob: Knob, values: Constants, model: Model, arch: int) -> int | str:
-    given = {
-        **{name: getattr(model, name) for name in SHAPES},
-        **values,
-        "arch": arch,
-        "shared_kb": shared_bytes(arch) >> 10,
-        "bulk_copies": int(arch >= BULK_COPIES),
-    }
+def _own(knob: Knob, known: Constants) -> int | str:
     try:
-        value = evaluate(knob.auto, given)
+        value = evaluate(knob.auto, known)
     except (KeyError, ValueError, SyntaxError, ZeroDivisionError) as error:
         raise LabError(f"knob {knob.name}: auto: {knob.auto}: {error}", "correct it in the variant's yaml") from None
     if knob.kind == "choice":

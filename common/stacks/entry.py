@@ -17,7 +17,7 @@ from common.errors import LabError, unknown
 from common.json_values import from_json
 from common.model.expressions import SHAPES, Scratch, check
 from common.model.stages import STAGES
-from common.stacks.knobs import KINDS, SETS, TARGET, WARP, Knob
+from common.stacks.knobs import KINDS, SETS, WARP, Knob, Target
 from common.stacks.variant import LAUNCHES, LOWEST_ARCH, SELECTS, NamedStack, Selection, Variant
 
 IDEA = re.compile(r"// Idea +(\S.*(?:\n//\s{2,}.+)*)")  # a sentence, which may go on in indented lines
@@ -151,7 +151,7 @@ class Entry:
             raise self.wrong(f"has a knob named {name}", "give it another name, of small letters")
         knobs = tuple(self.knob(name, spec) for name, spec in specs.items())
         for auto in (knob.auto for knob in knobs if knob.auto):
-            check(auto, (*SHAPES, *TARGET, *specs), f"{self.path} says auto: {auto}")
+            check(auto, (*SHAPES, *Target._fields, *specs), f"{self.path} says auto: {auto}")
         names = [constant for knob in knobs for constant in knob.constants(knob.default, 8 * WARP)]
         if len(set(names)) < len(names):
             raise self.wrong(f"has knobs that make one constant twice: {', '.join(names)}", "rename one")

@@ -3,15 +3,23 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from common.errors import LabError
 from common.model.stages import WARP
 
 KINDS = ("int", "choice", "ratio", "list")
 SETS = ("", "launch", "tokens_per_launch", "tokens_per_step", "blocks_per_sm")
-TARGET = ("arch", "shared_kb", "bulk_copies", "tokens_per_step")  # names of `auto`, besides the model's and knobs'
 AUTO = "auto"  # as a value: the result of `Knob.auto` for the target GPU
+
+
+class Target(NamedTuple):
+    """Numbers that `Knob.auto` may use, besides the model's shape and the knobs of its variant."""
+
+    arch: int  # 90 for sm_90
+    shared_kb: int  # shared memory that a block may have
+    bulk_copies: int  # 1 if the GPU has them
+    tokens_per_step: int  # tokens that a step of the kernel decodes
 
 
 @dataclass(frozen=True)
