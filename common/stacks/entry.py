@@ -80,8 +80,8 @@ class Entry:
         if not (idea := IDEA.match(text)):
             raise LabError(f"{source} does not begin with `// Idea`", "say it there, as variants/baseline.cu does")
         said, knobs, scratch = re.sub(r"\n//\s+", " ", idea[1]), self.knobs(keys), self.scratch()
-        made = {"name": self.path.stem, "file": self.source, "idea": said, "knobs": (), "scratch": scratch}
-        variant = replace(self.read(Variant, known, overrides={}, **made), knobs=knobs)
+        made = {"file": self.source, "idea": said, "knobs": (), "scratch": scratch, "overrides": {}}
+        variant = self.read(Variant, known, name=self.path.stem, **made)
         if variant.launch not in LAUNCHES:
             raise self.wrong(f"says launch: {variant.launch}", f"choose from {', '.join(LAUNCHES)}")
         for key, least in (("min_arch", LOWEST_ARCH), ("loader_warps", 0)):
@@ -90,7 +90,7 @@ class Entry:
         if not re.search(rf"\bstruct {variant.mixin}\b", text):
             remedy = "name its struct so, or the two files as the struct, in small letters, digits and _"
             raise LabError(f"{source} has no struct {variant.mixin}", remedy)
-        return replace(variant, overrides=self.overrides(text, source))
+        return replace(variant, knobs=knobs, overrides=self.overrides(text, source))
 
     def overrides(self, text: str, source: str) -> dict[str, bool]:
         """{member in the header: True if `Base`'s is called}. Raises LabError for one that the struct lacks, and for a
