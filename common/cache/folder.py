@@ -18,7 +18,7 @@ FILE = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{64})\.(bf16|cubin|ptx|rows|sass|sha
 # Two kinds are opened again after the check: a kernel when it is loaded, a part when it is renamed. All others are
 # read, or mapped, through the open file that was checked, which outlives the file's name.
 KERNEL, NEEDED_S = "so", 3600.0
-UNSEEN = 0.01  # of the limit: what a process writes before it looks at all files again, 0.3 s for 40,000 of them
+UNSEEN = 0.01  # share of the limit that a process writes before it looks at all files again: 0.3 s for 40,000 files
 
 
 class CachedFile(NamedTuple):

@@ -20,7 +20,7 @@ from common.stacks.variant import LOWEST_ARCH, Variant
 KERNEL = ROOT / "common" / "kernel"
 _INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
 
-MOST_THREADS = 1024  # of a block
+MOST_THREADS = 1024  # CUDA's limit of threads in a block
 BY_STAGE = ("launches", "graph", "pdl")  # launches of a text with a kernel per stage
 
 Knobs = Mapping[str, Mapping[str, int | str]]

@@ -10,7 +10,7 @@ from common.model.format import WORD, Format, read_format, read_kv_format, whole
 from common.model.rope import Scaling, read_rope
 
 LARGEST = 2**31 - 1  # shapes become C++ ints
-LEAST_NORMAL = 2.0**-126  # of fp32
+LEAST_NORMAL = 2.0**-126  # smallest normal number of fp32
 TRAITS = ("qk_norm", "qkv_bias", "rope")
 LARGE = 10_000_000  # matrix weights above which a step of the reference, and of a kernel on a CPU, takes seconds
 

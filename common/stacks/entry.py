@@ -21,7 +21,7 @@ from common.stacks.knobs import KINDS, SETS, WARP, Knob, Target
 from common.stacks.variant import LAUNCHES, LOWEST_ARCH, SELECTS, NamedStack, Selection, Variant
 
 IDEA = re.compile(r"// Idea +(\S.*(?:\n//\s{2,}.+)*)")  # a sentence, which may go on in indented lines
-NAME = re.compile("[a-z][a-z0-9_]*")  # of a knob or a region of scratch, which are names in C++
+NAME = re.compile("[a-z][a-z0-9_]*")  # name of a knob or a region of scratch, and of a constant in C++
 MEMBER = re.compile(r"static (?:DEVICE|constexpr) [\w:<>&* ]*?(\w+)(?:\(| =)")  # a function or constant of a struct
 OVERRIDES = re.compile(r"^// Overrides +(.*(?:\n//\s{2,}.+)*)", re.MULTILINE)  # names, or `nothing`
 MENTIONS = ("parent", "variants", "excludes", "requires", "outside")  # lists of names of variants

@@ -84,7 +84,7 @@ def _with_yaml(section: Section, given: Collection[str]) -> dict[str, Any]:
     try:
         found = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     except (OSError, yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
-        why = shorten(str(error), 300, placeholder=" ...")  # of a list within itself OmegaConf gives the endless path
+        why = shorten(str(error), 300, placeholder=" ...")  # a list within itself has an endless path
         raise LabError(
             f"{path.name} cannot be read: {why}", "write key: value, each key once, a list as [1,2]"
         ) from None

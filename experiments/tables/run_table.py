@@ -18,7 +18,7 @@ from experiments.tables.row import Record, count, error, labels, microseconds, t
 if TYPE_CHECKING:
     from rich.console import Console
 
-BITS = [8 * width for width in WIDTHS]  # of one load
+BITS = [8 * width for width in WIDTHS]  # width of one load
 GREEN = ("PASSED", "FASTER")
 YELLOW = ("SAME", "SLOWER", "UNSTABLE", "REFUSED")
 COUNTS_ONLY = "Counts of one token{}, not GPU time: these kernels ran on the CPU. Time needs a CUDA GPU."

@@ -54,7 +54,7 @@ def memory(d: Decoder, one: Instruction, where: str, default: str = "weak", scop
     address, wide, offset = d.address(where)
     words = [*one.words[:-1]] if one.type in WIDTHS else [*one.words]
     space = next((SPACES[each] for each in words if each in SPACES), 0)
-    if "param" in words and "%" not in where:  # of a call
+    if "param" in words and "%" not in where:  # an argument or a result of a call
         space = SPACES["local"]
     order = next((ORDERS[each] for each in words if each in ORDERS), ORDERS[default])
     at = 2 if "volatile" in words else next((SCOPES[each] for each in words if each in SCOPES), SCOPES[scope])

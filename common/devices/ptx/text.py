@@ -19,7 +19,7 @@ _TOP = re.compile(
     r"|(?P<statement>\.[^;{]*(?:\{[^}]*\})?)[ \t]*;)"
 )
 _ENTRY = re.compile(r"\s*([\w$]+)\s*(?:\((.*?)\))?(.*)", re.DOTALL)
-_RESULT = re.compile(r"^\s*\(([^)]*)\)\s*([\w$]+)\s*\(")  # of a function, and its name
+_RESULT = re.compile(r"^\s*\(([^)]*)\)\s*([\w$]+)\s*\(")  # result and name of a function
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\s+[^,]*?)?([\w$%]+)\s*(?:\[(\d+)\])?\s*$")
 _VARIABLE = re.compile(
     r"(?P<words>(?:\.(?:visible|extern|weak|common)\s+)*)\.(?P<space>global|const|shared|local|param)\s+"

@@ -249,7 +249,7 @@ void Grid::all_turns() {
       const uint64_t now = launch.patience ? 0 : state(*this);
       const bool over = launch.patience ? idle > int(launch.patience) : idle && now == before;
       if (!sleepers || over) return end(deadlocked, who_waits());
-      if ((idle & (idle - 1)) == 0) before = now; // of round 0, 1, 2, 4, ...: finds a cycle of any length
+      if ((idle & (idle - 1)) == 0) before = now; // the state of round 0, 1, 2, 4, ...: finds any cycle
       for (auto &block : blocks)
         for (Warp &w : block->warps) wake(w);
       continue;
