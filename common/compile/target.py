@@ -1,8 +1,4 @@
-"""Targets of the compiler: features missing before each, and the `auto` values of knobs on each.
-
-`auto` of a knob is an expression (`common.model.expressions`) over the fields of `Target`, the model's shape, and the
-other knobs of its variant.
-"""
+"""Targets of the compiler: features missing before each, and the `auto` values of knobs on each."""
 
 from collections.abc import Mapping
 

@@ -14,7 +14,7 @@ AUTO = "auto"  # as a value: the result of `Knob.auto` for the target GPU
 
 
 class Target(NamedTuple):
-    """Numbers that `Knob.auto` may use, besides the model's shape and the knobs of its variant."""
+    """Numbers of a GPU and a kernel for `Knob.auto`."""
 
     arch: int  # 90 for sm_90
     shared_kb: int  # shared memory that a block may have
@@ -33,8 +33,8 @@ class Knob:
     sets     the field of a Source that takes the value: launch, tokens_per_launch, tokens_per_step or blocks_per_sm;
              "": none
     default  used unless the command line or a named stack says otherwise
-    auto     expression (`common.compile.target`) for the whole number, or the index in `choices`, on each GPU; with it
-             AUTO is a value, too
+    auto     expression (`common.model.expressions`) over `Target`, the model's shape and the other knobs, for the whole
+             number, or the index in `choices`, on each GPU; with it AUTO is a value, too
     shared   True if it decides a block's shared memory
     min_arch {choice: lowest compute capability}, ten times, of choices with another one than the variant
     """
