@@ -75,6 +75,7 @@ template <int K, int Often, int Together> struct TensorInput {
 
   // Splits the lane's columns into terms, and receives one term of the columns that it multiplies by.
   DEVICE void split(bf16 *place) {
+    // equivalent: lane() -> threadIdx.x or 0 -> 1: the same modulo 16; only the multiple of four of `at` counts
     const int t = lane() / 4 % 4, at = own(0);
     UNROLL
     for (int turn = 0; turn < mine / 4; ++turn) {
