@@ -13,10 +13,10 @@ from common.devices.counters import Counts
 from common.errors import LabError
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
-from experiments.estimate import Step, estimate, read_gpu, step_of
+from experiments.estimate import GPUS, Step, estimate, read_gpu, step_of
 from experiments.run.counting import Counting
 
-H100 = read_gpu("h100")
+H200 = read_gpu("h200")
 
 
 @pytest.fixture
@@ -27,11 +27,11 @@ def committed(tmp_path) -> Counting:
 
 
 def test_an_estimate_by_hand():
-    """A pencil: 3,105,000 B at 3,105 GB/s are 1 us; 10 barriers, 2 exchanges, half a launch."""
-    step = Step(bytes=3_105_000, barriers=10, own=False, exchanges=2, launches=0.5)
-    assert estimate(step, H100) == pytest.approx(1 + 8.97 + 4.328 + 0.9265)
+    """A pencil: 4,522,000 B at 4,522 GB/s are 1 us; 10 barriers, 2 exchanges, half a launch."""
+    step = Step(bytes=4_522_000, barriers=10, own=False, exchanges=2, launches=0.5)
+    assert estimate(step, H200) == pytest.approx(1 + 8.439 + 1.8362 + 0.7475)
     own = Step(bytes=0, barriers=10, own=True, exchanges=0, nodes=228)
-    assert estimate(own, H100) == pytest.approx(15.82 + 242.82)
+    assert estimate(own, H200) == pytest.approx(15.35 + 165.984)
 
 
 def test_the_fast_kernel_by_hand(committed):
@@ -39,7 +39,7 @@ def test_the_fast_kernel_by_hand(committed):
     source = Composed(read_catalog().stacks["streaming"].variants).source(committed.model)
     step = step_of(source, committed.count(source), committed.model, 1)
     assert step == Step(1_192_198_144, 0, False, 141, 0, 0.125)
-    assert estimate(step, H100) == pytest.approx(383.96 + 305.12 + 0.23, abs=0.01)
+    assert estimate(step, H200) == pytest.approx(263.64 + 129.45 + 0.19, abs=0.01)
 
 
 def test_a_stack_of_kernels_has_a_node_or_a_launch_for_each_stage(tiny):
@@ -63,14 +63,15 @@ def test_exchanges_by_value_take_the_place_of_barriers(committed):
     assert total("by_value", "joint_heads", "folded_norm", "by_value") == saved == 140
 
 
-def test_each_measured_constant_is_in_the_record_that_its_comment_names():
-    records = (ROOT / "experiments/results/h100.jsonl").read_text().splitlines()
-    rows = {row["id"]: row for row in map(json.loads, records)}
-    lines = re.findall(r"^(\w+): ([\d.]+) # (\S+): (.+)$", (ROOT / "conf/gpu/h100.yaml").read_text(), re.MULTILINE)
-    assert {name for name, *_ in lines} == {*vars(H100)} - {"name"}
+@pytest.mark.parametrize("key", [path.stem for path in GPUS.glob("*.yaml")])
+def test_each_measured_constant_is_in_the_record_that_its_comment_names(key):
+    records = (ROOT / f"experiments/results/{key}.jsonl").read_text().splitlines()
+    rows, gpu = {row["id"]: row for row in map(json.loads, records)}, read_gpu(key)
+    lines = re.findall(r"^(\w+): ([\d.]+) # (\S+): (.+)$", (GPUS / f"{key}.yaml").read_text(), re.MULTILINE)
+    assert {name for name, *_ in lines} == {*vars(gpu)} - {"name"}
     for name, value, record, what in lines:
         assert rows[record]["basis"] == "measured"
-        assert "H100" in rows[record]["provenance"]["gpu"]["name"]
+        assert gpu.name in rows[record]["provenance"]["gpu"]["name"]
         of_row = [row for row in rows[record]["table"] if what in (row.get("what"), row.get("operation"))]
         alone = [row for row in of_row if not (row.get("KB under way") or row.get("window"))]
         (row,) = [row for row in alone if row.get("blocks", 132) == 132 and row.get("words") in (None, 1024)]
@@ -79,5 +80,5 @@ def test_each_measured_constant_is_in_the_record_that_its_comment_names():
 
 
 def test_a_gpu_that_nobody_has_measured_is_refused():
-    with pytest.raises(LabError, match="unknown gpu 'h200'; did you mean 'h100'"):
-        read_gpu("h200")
+    with pytest.raises(LabError, match="unknown gpu 'h300'; did you mean 'h[12]00'"):
+        read_gpu("h300")
