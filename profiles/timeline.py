@@ -31,8 +31,8 @@ def by_stage(found: Timeline) -> "pandas.DataFrame":
 def times(found: Timeline) -> "pandas.DataFrame":
     """Per stage, over all layers: a block's work and waiting (mean over blocks), work of the slowest, share of waiting.
 
-    Waiting lasts from the end of a block's work until it passes the barrier after the stage. A wait inside a stage
-    (split_kv has a barrier there) counts as work.
+    Waiting lasts from the end of a block's work until it passes the barrier after the stage, or has its part of a
+    result that comes by value. A wait inside a stage (split_kv has a barrier there) counts as work.
     """
     blocks = found.sums
     rows = []

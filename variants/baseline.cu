@@ -19,6 +19,8 @@ template <class Derived> struct Baseline : Decode<Derived> {
   // Makes the result of stage S readable by other blocks.
   template <Stage S> static DEVICE void exchange(const Context &c, int layer) { Self::template barrier<S>(c, layer); }
   template <Stage S> static DEVICE void barrier(const Context &c, int layer) { grid_barrier(c, S, layer); }
+  // Called by a thread whose part of a result that came by value is there. Only a trace does something then.
+  template <Stage S> static DEVICE void received(const Context &, int) {}
 
   // Called by threads 1 and up while thread 0 waits at an epoch_barrier. It must not synchronize.
   template <Stage S> static DEVICE void while_waiting(const Context &, int) {}

@@ -39,6 +39,7 @@ template <class Base> struct ByValue : Base {
     if constexpr (mailed(S)) {
       Packet<16> packet[N / 4];
       arrive_by_value<S, Run, Apart>(c, layer, i, i + N / Run * Apart, packet);
+      Self::template received<S>(c, layer);
       Floats<N> f;
       UNROLL
       for (int j = 0; j < N; ++j) f.value[j] = __uint_as_float(packet[j / 4].word[j % 4]);
@@ -75,6 +76,7 @@ template <class Base> struct ByValue : Base {
         for (int p = 0; p < packets; ++p)
           if (first + p * stride < size) store_packet(to + first + p * stride, packet[p]);
       }
+      Self::template received<S>(c, layer);
       block_barrier();
       return to;
     }

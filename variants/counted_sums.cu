@@ -103,6 +103,7 @@ template <class Base> struct CountedSums : Base {
     } else {
       auto x = Self::template stream<Stage::input_norm, N, Run, Apart>(c, layer)(i);
       const auto sum = arrive_sums<N, Run, Apart>(c, layer, i);
+      Self::template received<S>(c, layer);
       UNROLL
       for (int j = 0; j < N; ++j) {
         shared<Self>(c).sum[i + in_runs<Run, Apart>(j)] = sum.value[j];

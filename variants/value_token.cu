@@ -114,7 +114,9 @@ template <class Base> struct ValueToken : Base {
     auto &s = shared<Self>(c);
     if (threadIdx.x == 0) send_candidate(c, s.best[0]);
     make_angles(c, c.position + 1); // while the candidates are under way
-    const Best best = block_best(arrive_candidates(c), s.candidate);
+    const Best own = arrive_candidates(c);
+    Self::template received<Stage::lm_head>(c, 0);
+    const Best best = block_best(own, s.candidate);
     if (threadIdx.x == 0) {
       s.token = best.index;
       if (blockIdx.x == 0) Self::advance(c, best.index);

@@ -1,4 +1,4 @@
-// Time stamps of every block: at the start and the end of each stage, and after the exchange that follows it. Used by
+// Time stamps of every block: at the start and the end of each stage, and when the block has its result. Used by
 // `python -m profiles tool=timeline`.
 //
 // A mixin like any variant, around the whole stack; only the text of a traced kernel includes this file. Thread 0 takes
@@ -19,6 +19,9 @@ template <class Base> struct Traced : Base {
     Base::template after<S>(c, layer);
     stamp<S>(c, layer, passed);
   }
+
+  // A result by value is waited for inside of the next stage.
+  template <Stage S> static DEVICE void received(const Context &c, int layer) { stamp<S>(c, layer, passed); }
 
   // [stage][layer][block][moment], 64 bits each. Every step overwrites the stamps of the step before.
   template <Stage S> static DEVICE void stamp(const Context &c, int layer, Moment moment) {

@@ -19,8 +19,9 @@ UNWRITTEN = 0x7FC000007FC00000  # two fp32 NaN, which `read` puts where no block
 class Timeline:
     """Timeline of one step. `spans` has a row for each stage, layer and block that wrote timestamps, as they begin.
 
-    begin, end  of the stage's work, by thread 0 of the block
-    passed      when the block went on, behind the barrier after the stage if there is one; `end` of the last stage
+    begin, end  of the stage's work, by thread 0 of the block; work begins when the input is there
+    passed      when the block went on: behind the barrier after the stage, or with its part of a result by value; else
+                `end`
     unit        "ns" or "ordinal", counted from the first timestamp of the step
     timed       True if the difference of two timestamps is a time; False on a CPU
     """
@@ -64,6 +65,7 @@ def timeline(stamps: "torch.Tensor", layers: int, title: str, unit: str) -> Time
     table = stamps.clone().view(torch.int64).view(len(STAGES), layers, MAX_BLOCKS, MOMENTS).numpy()
     stage, layer, block = (table[..., 1] != UNWRITTEN).nonzero()
     begin, end, passed = table[stage, layer, block].T
+    passed = numpy.where(passed == UNWRITTEN, end, passed)
     start = begin.min() if len(begin) else 0
     spans = pandas.DataFrame(
         {
@@ -72,9 +74,12 @@ def timeline(stamps: "torch.Tensor", layers: int, title: str, unit: str) -> Time
             "block": block,
             "begin": begin - start,
             "end": end - start,
-            "passed": numpy.where(passed == UNWRITTEN, end, passed) - start,
+            "passed": passed - start,
         }
-    )
+    ).sort_values(["begin", "block"])
+    # What comes by value is waited for inside of a stage, whose work begins when the block has it.
+    before = spans.groupby("block")["passed"].transform(lambda passed: passed.cummax().shift(fill_value=0))
+    spans["begin"] = spans["begin"].clip(lower=before).clip(upper=spans["end"])
     return Timeline(title, unit, spans.sort_values(["begin", "block"], ignore_index=True))
 
 

@@ -10,6 +10,7 @@ from common.compile.source import build
 from common.model.layout import MAX_BLOCKS, MOMENTS
 from common.model.stages import LAYER_STAGES, STAGES
 from common.stacks.catalog import read_catalog
+from common.stacks.stack import choose_stacks
 from experiments.run.timeline import UNWRITTEN, read, summary, timeline
 from profiles.timeline import by_stage, chrome_trace, draw, order, reading
 
@@ -21,8 +22,10 @@ def trace(tiny, seed, synthetic, open_session):
     """trace(stack): the timeline of one step on the PTX device."""
 
     def run(*names: str):
-        known = read_catalog().variants
-        source = build([known[name] for name in names], tiny, knobs=KNOBS, trace=True)
+        catalog = read_catalog()
+        (stack,) = choose_stacks(catalog, "", names, {}, 256)
+        known = [catalog.variants[name] for name in stack.variants]
+        source = build(known, tiny, knobs={**stack.knobs, **KNOBS}, trace=True)
         session = open_session(source, synthetic(tiny, seed), BLOCKS, seed)
         session.reset([3], 0)
         session.run(1)
@@ -58,6 +61,20 @@ def test_a_stage_without_a_barrier_after_it_has_no_wait(trace):
     assert all(rows["passed"].min() >= rows["end"].max() for _, rows in kept.groupby("layer"))
 
 
+BY_VALUE = ("qkv", "attention", "o_proj", "gate_up", "down")
+
+
+@pytest.mark.parametrize("more", [("folded_norm",), ("folded_norm", "counted_sums"), ("bulk_ring", "columns")])
+def test_a_block_waits_for_results_by_value_until_it_has_its_part(trace, more):
+    """The wait is inside of a later stage, and no work of it."""
+    spans = trace("joint_heads", "by_value", *more).spans
+    waited = {*spans.loc[spans["passed"] > spans["end"], "stage"]} & {*BY_VALUE}
+    assert len(waited) >= 3, "of five stages, each with several blocks"
+    for _, rows in spans.groupby("block"):
+        before = rows["passed"].cummax().shift(fill_value=0)
+        assert ((rows["begin"] >= before) | (rows["begin"] == rows["end"])).all()
+
+
 def test_a_kernel_without_trace_reads_no_clock(tiny):
     plain, traced = (build([read_catalog().variants["vec128"]], tiny, knobs=KNOBS, trace=on) for on in (False, True))
     assert "Traced" not in plain.text
@@ -86,6 +103,15 @@ def test_the_table_has_the_mean_and_the_slowest_block():
     assert rows["argmax"] == [2, 15.0, 20, 0.0, 0.0]
     assert rows["all stages"] == [2, 35.0, 40, 15.0, pytest.approx(30.0)]
     assert "waits 30 % of the step" in reading(found)
+
+
+def test_work_begins_when_a_result_by_value_is_there():
+    """A block ends embed at 30 and has its result at 50, in argmax, begun at 35; final_norm between them is no work."""
+    table = torch.full((len(STAGES), 1, MAX_BLOCKS, MOMENTS), UNWRITTEN, dtype=torch.int64)
+    for stage, begin, end, passed in (("embed", 0, 30, 50), ("final_norm", 31, 32, 32), ("argmax", 35, 60, 60)):
+        table[STAGES.index(stage), 0, 0] = 10**18 + torch.tensor([begin, end, passed])
+    parts = timeline(table.view(torch.float32).flatten(), 1, "by hand", "ns").parts.set_index("stage")
+    assert parts[["work", "wait"]].T.to_dict("list") == {"embed": [30, 20], "final_norm": [0, 0], "argmax": [10, 0]}
 
 
 def test_a_step_that_wrote_no_timestamp_has_an_empty_table():
