@@ -18,6 +18,7 @@ template <class Base> struct SmemCache : Base {
   // Called by all threads of the block, after a grid barrier: no thread still reads the vector before this one.
   template <Stage S> static DEVICE const float *activations(const Context &c, int layer) {
     static_assert(Tap<S>::size <= longest, "the result of this stage does not fit the block's shared vector");
+    // not executed: the device computes this address with the load below
     const float *from = Base::template activations<S>(c, layer);
     float *to = shared<Self>(c).vector;
     for (int i = int(threadIdx.x) * 4; i < Tap<S>::size; i += block_threads * 4) {
