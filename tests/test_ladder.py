@@ -84,6 +84,19 @@ def test_a_time_is_the_newest_of_one_gpu_model_day_and_position():
     assert "Kernels: their texts of `aaaaaaa`." in note, "a kernel may have changed since"
 
 
+def test_a_later_time_of_the_whole_stack_stands_below_a_table_of_more_steps():
+    """By hand: the newest of the last day on that GPU; neither an earlier day, nor another GPU, nor a wrong kernel."""
+    whole = evidence()._stacks[FAST]
+    about = {"stack": [*whole.variants], "variant": FAST, "knobs": whole.knobs}
+    days = {when: about | {"time": f"2026-01-0{when}T00:00:00+00:00"} for when in (2, 3)}
+    table_rows = [on("H200", 857, 1, "baseline"), on("H200", 640, 2)]
+    rows = [on("H200", 450, 3) | days[2], on("H200", 433.6, 4) | days[3], on("H100", 5, 5) | days[3]]
+    rows.append(on("H200", 4, 6) | days[3] | {"status": "NUMERIC_MISMATCH"})
+    assert len(table(evidence(*table_rows)).notes) == 1
+    _, note = table(evidence(*table_rows, *rows)).notes
+    assert note == f"**Newer**: `{FAST}` on 2026-01-03, its text of `aaaaaaa`: 434 µs at 1, 50 % of the ceiling at 1."
+
+
 def test_a_change_against_another_stack_is_not_one_against_the_row_above():
     found = table_of(on("H200", 640, 1) | {"parent": ["by_value"]}, on("H200", 857, 2, "baseline"))
     assert (found["joint_heads"]["µs at 1"], found["joint_heads"]["against the row above"]) == ("640", "")

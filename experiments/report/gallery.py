@@ -8,7 +8,7 @@ from common.record.measurement import IMPLAUSIBLE
 from experiments.report.evidence import Evidence, Record, totals
 from experiments.tables.row import microseconds, plausible
 
-OPEN = "not timed yet"
+OPEN = "no comparable time yet"
 EXACT = 10_000  # counts below it are shown to the last one
 
 
@@ -36,7 +36,8 @@ def gallery(evidence: Evidence) -> Table:
         )
     about = (
         "Counts of one token at position 1, executed on a CPU: not GPU time. Each on its own parent: in another stack "
-        "the same variant has other counts. In brackets the change against the parent."
+        "the same variant has other counts. In brackets the change against the parent. "
+        "Times are of the conditions (cache, positions, grid) under which most rows have one."
     )
     return Table.of(lines, notes=[about])
 

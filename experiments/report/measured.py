@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from common.display.table import Table
 from common.model.shapes import Model
@@ -56,6 +56,7 @@ class Measured:
     place: Place | None
     rows: Mapping[str, Timed | None]
     tokens: int  # in the timed generation
+    newer: tuple[str, Timed] | None = None  # a later day and FAST's time there, on the same GPU
 
 
 def steps(evidence: Evidence) -> dict[str, tuple[str, ...]]:
@@ -84,11 +85,12 @@ def measured(evidence: Evidence) -> Measured:
         found[name] = _of_run(runs[name], above) if name in runs else None
         above = stack
     ceiling = max(_ceiling(run) for run in runs.values())
-    for name, engine in ((next(reversed(stacks)), FAST), (RIVAL, RIVAL)):
+    fast = next(reversed(stacks))
+    for name, engine in ((fast, FAST), (RIVAL, RIVAL)):
         if not found.get(name):
             found[name] = _of_generation(rivals[engine], ceiling) if engine in rivals else None
     tokens = next((row["asked"]["options"]["tokens"] for row in rivals.values()), 0)
-    return Measured(place, found, tokens)
+    return Measured(place, found, tokens, _newer(fast, place, places))
 
 
 def table(evidence: Evidence) -> Table:
@@ -123,10 +125,11 @@ def _figures(row: Timed | None, positions: Sequence[int]) -> dict[str, str]:
 def _notes(now: Measured, files: Mapping[str, str]) -> list[str]:
     if not now.place:
         return [f"{OPEN}: no record of a GPU has a step."]
+    day, newer = now.newer or ("", None)
     rows = [row for row in now.rows.values() if row]
     marks = {mark for row in rows for mark in row.marks.values()}
     commits = sorted({f"`{row.commit}`" for row in rows if row.commit})
-    sources = sorted({f"`experiments/results/{files[row.id]}`" for row in rows if row.id in files})
+    sources = sorted({f"`experiments/results/{files[row.id]}`" for row in (*rows, newer) if row and row.id in files})
     notes = [
         f"**{now.place.gpu}, {now.place.model}, {now.place.day}**: µs a token at a position, batch 1, each kernel "
         f"validated in the run that timed it. At position {FIRST}: the share of the ceiling, the rate of a kernel that "
@@ -137,7 +140,22 @@ def _notes(now: Measured, files: Mapping[str, str]) -> list[str]:
         f"Kernels: their texts of {', '.join(commits)}." * bool(commits),
         f"Records: {', '.join(sources)}." * bool(sources),
     ]
-    return [" ".join(filter(None, notes))]
+    after = f"**Newer**: `{FAST}` on {day}, its text of `{newer.commit}`: {_in_words(newer)}." if newer else ""
+    return [*filter(None, (" ".join(filter(None, notes)), after))]
+
+
+def _newer(fast: str, place: Place, places: Mapping[Place, Mapping[str, Sequence[Record]]]) -> tuple[str, Timed] | None:
+    """The last day after `place` on which its GPU timed the whole stack, and the times."""
+    later = [each for each in places if each.day > place.day and replace(each, day=place.day) == place]
+    days = {each.day: places[each][fast] for each in later if fast in places[each]}
+    return (max(days), _of_run(comparable({fast: days[max(days)]})[fast], None)) if days else None
+
+
+def _in_words(row: Timed) -> str:
+    """`434, 471 µs at 1, 200`, with the marks of a table's cells, and the share of the ceiling."""
+    times = ", ".join(f"{us:,.0f}{row.marks.get(at, '')}" for at, us in row.us.items())
+    share = f", {100 * row.share:.0f} % of the ceiling at {FIRST}" if row.share else ""
+    return f"{times} µs at {', '.join(map(str, row.us))}{share}"
 
 
 def _of_run(run: Record, above: Sequence[str] | None) -> Timed:
