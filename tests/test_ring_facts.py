@@ -14,7 +14,7 @@ from common.stacks.catalog import read_catalog
 
 RINGS = ("bulk_ring", "vec128 bulk_ring", "joint_heads folded_norm by_value bulk_ring")
 HEAD_GAINS = 4  # loads by 64 bits of a lane, for a query's and a key's norm, whatever the variants
-REGISTERS = 168  # of a thread: 9 warps, which are counted as 12, have 65,536
+REGISTERS = 168  # per thread: 9 warps, which are counted as 12, have 65,536
 MARKED = (("bulk_ring",), ("joint_heads", "by_value", "bulk_ring", "stream_kv"))  # stacks with copies that hot_l2 marks
 
 

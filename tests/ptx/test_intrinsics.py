@@ -51,7 +51,7 @@ ROWS = (
     ("cvt.rna.tf32.f32 d, a", (0xBF800FFF,), 0xBF800000),
     ("cvt.rna.tf32.f32 d, a", (0xFF800000,), 0xFF800000),
     ("rsqrt.approx.f64 d, a", (f64(0.25),), f64(2)),
-    ("rsqrt.approx.ftz.f64 d, a", (f64(4) + LOW32,), f64(0.5)),  # of the upper word
+    ("rsqrt.approx.ftz.f64 d, a", (f64(4) + LOW32,), f64(0.5)),  # takes the upper word only
     ("isspacep.shared %p6, %rd3", (SHARED,), 1),
     ("isspacep.global %p6, %rd3", (SHARED,), 0),
     ("isspacep.local %p6, %rd3", (SHARED,), 0),

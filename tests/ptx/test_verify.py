@@ -16,7 +16,8 @@ from common.validate.drafts import NO_DRAFT, accepted, looked_up
 
 pytestmark = pytest.mark.cpu
 RING = ("joint_heads", "by_value", "bulk_ring", "columns")
-BELOW = ((("redundant_rmsnorm", "vec128"), {}), (RING, {}), ((*RING, "stream_kv"), {"chunk": 16}))  # of drafts
+# Stacks that `verify` is put on.
+BELOW = ((("redundant_rmsnorm", "vec128"), {}), (RING, {}), ((*RING, "stream_kv"), {"chunk": 16}))
 PROMPT, TOKENS, THREADS = 7, 200, 64
 
 

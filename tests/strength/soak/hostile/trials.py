@@ -10,7 +10,7 @@ from tests.strength.soak.hostile import attempt, python_calls
 from tests.strength.soak.hostile.command_lines import commands, flags, options, runs
 from tests.strength.soak.hostile.environments import environments
 
-# Of seventy; an environment takes a process of its own, and seconds.
+# Inputs of each kind in seventy; an environment takes a process of its own, and seconds.
 SHARES, CALLS = {runs: 28, commands: 14, options: 10, flags: 4, environments: 4}, 10
 
 
