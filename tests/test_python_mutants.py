@@ -1,7 +1,9 @@
 """Operators over the Python that judges kernels: hand-worked changes, and that all of them are Python."""
 
+import pytest
+
 from common import ROOT
-from tests.strength.python import JUDGES, failure, main, mutants, mutants_of
+from tests.strength.python import JUDGES, Mutant, failure, main, mutants, mutants_of
 
 TEXT = """from min import x
 def f(a: tuple[int, int], b=2):
@@ -32,8 +34,13 @@ def test_changes_by_hand():
     }
 
 
-def test_every_change_has_tests():
-    every = mutants()
+@pytest.fixture(scope="module")
+def every() -> list[Mutant]:
+    """All mutants: they take seconds to make."""
+    return mutants()
+
+
+def test_every_change_has_tests(every):
     assert {mutant.file for mutant in every} == set(JUDGES)
     assert all(mutant.old != mutant.new for mutant in every)
     for names in JUDGES.values():
@@ -45,7 +52,8 @@ def test_a_change_is_judged_by_its_tests(tmp_path):
     assert failure(nearest, tmp_path).startswith("FAILED tests/test_rounding.py::")
 
 
-def test_the_command_takes_nine_of_ten_for_enough(monkeypatch, capsys):
+def test_the_command_takes_nine_of_ten_for_enough(every, monkeypatch, capsys):
+    monkeypatch.setattr("tests.strength.python.mutants", lambda: every)
     found = iter([""] + 9 * ["FAILED"] + 2 * [""] + 8 * ["FAILED"])
     monkeypatch.setattr("tests.strength.python.failure", lambda *_: next(found))
     assert [main(["sample=10", "processes=1"]) for _ in range(2)] == [0, 1]

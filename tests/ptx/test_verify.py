@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cpu
 RING = ("joint_heads", "by_value", "bulk_ring", "columns")
 # Stacks that `verify` is put on.
 BELOW = ((("redundant_rmsnorm", "vec128"), {}), (RING, {}), ((*RING, "stream_kv"), {"chunk": 16}))
-PROMPT, TOKENS, THREADS = 7, 200, 64
+PROMPT, TOKENS, THREADS = 7, 120, 64
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def test_steps_of_one_launch_draft_for_the_next(decoding):
     assert known == several.ids[: len(known)]
 
 
-@pytest.mark.parametrize(("tokens", "right"), sampled(product([2, 5], ["all", "none", "some"]), 2))
+@pytest.mark.parametrize(("tokens", "right"), sampled(product([2, 5], ["all", "none", "some"]), 1))
 def test_given_drafts(decoding, seed, tokens, right):
     """Right drafts are accepted, the first wrong one ends a step, and a rejected entry of the cache is never read."""
     random, several = Random(seed), decoding(tokens)
