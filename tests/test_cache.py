@@ -14,7 +14,7 @@ from processes import HANGS_S
 
 from common import ROOT
 from common.cache import folder
-from common.cache.files import cached, intact, making
+from common.cache.files import cached, intact, making, writing
 from common.cache.folder import files, keep_below
 from common.cache.weight_files import mapped
 from common.errors import LabError
@@ -70,6 +70,16 @@ def test_what_another_one_makes_is_waited_for_and_found(tmp_path):
     thread.join()
     assert (waited, told) == (False, [(True, True)])
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_writers_of_one_process_id_do_no_harm(tmp_path):
+    """Processes of two containers that share a folder, where ids begin at 1 in each."""
+    path = tmp_path / "kind" / name(1)
+    with writing(path) as one:
+        one.write_bytes(b"made")
+        with writing(path) as other:
+            other.write_bytes(b"made")
+    assert cached(path, lambda: pytest.fail("made again")) == b"made"
 
 
 def test_reading_counts_as_use_and_leaves_the_time_of_writing(tmp_path):

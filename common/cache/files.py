@@ -8,7 +8,7 @@ of memory: 1.2 GB in 0.08 s on one core. It finds damage by accident; it is no d
 import fcntl
 import mmap
 import os
-import threading
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -72,7 +72,7 @@ def writing(path: Path) -> Iterator[Path]:
     Two writers, a full disk or a killed process leave no partial file at `path`. Raises MachineError when it cannot be
     written.
     """
-    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.part")
+    part = path.with_name(f"{path.name}.{secrets.randbits(64)}.part")  # processes of two containers may have one id
     try:
         with usable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
