@@ -261,6 +261,7 @@ def test_a_fault_is_found(machine, body, said):
         ("cp.async.cg.shared.global [%r1], [%rd1], 8;", "cp.async.cg of 8 bytes"),
         ("cp.async.ca.shared.global [%r1], [%rd1], 12;", "cp.async.ca of 12 bytes"),
         ("mapa.u64 %rd2, %rd1, %r1;", "clusters of several blocks are not executed"),
+        ("mbarrier.pending_count.b64 %r2, %rd1;", "the executor does not know mbarrier.pending_count.b64"),
         ("call (%r1), f, (%r2);", "f is called and has no body here"),
         (
             "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r2}, {%r3}, {%r4}, {%r5};",

@@ -65,6 +65,15 @@ VALUES = {
                        32, 1, (), {0: 1}),
     "barriers of pairs": (PAIRS.format(meet=MET, look="ld.shared.u32 %r4, [tile]; st.global.u32 [%rd1+4], %r4;"),
                           32, 1, (), {0: 1, 1: 77}),
+    "a sum with a policy": ("mov.u64 %rd2, 0; red.global.add.L2::cache_hint.f32 [%rd1], 0f3F800000, %rd2; "
+                            "mov.u32 %r2, 2; atom.global.add.L2::cache_hint.u32 %r3, [%rd1+4], %r2, %rd2;", 32, 1, (),
+                            {0: 0x42000000, 1: 64}),
+    "arrays of dynamic memory": (".extern .shared .align 4 .b8 low[]; .extern .shared .align 128 .b8 high[]; "
+                                 ".shared .b8 before[52]; mov.u32 %r2, low; mov.u32 %r3, high; sub.u32 %r2, %r3, %r2; "
+                                 "and.b32 %r3, %r3, 127; st.global.v2.u32 [%rd1], {%r2, %r3};", 1, 1, (9, 9),
+                                 {0: 0, 1: 0}),
+    "unwritten local memory": (".local .b32 own; ld.local.f32 %r2, [own]; setp.nan.f32 %p1, %r2, %r2; "
+                               "selp.u32 %r3, 1, 0, %p1; st.global.u32 [%rd1], %r3;", 1, 1, (), {0: 1}),
     "a subnormal sum": (FIRST_LANE.format("red.global.add.noftz.bf16 [%rd1], 0x0001;"), 32, 1, (3,), {0: 4}),
     "bytes of a vector": ("ld.global.v4.u8 {%rs1, %rs2, %rs3, %rs4}, [%rd1]; "
                           "st.global.v4.u8 [%rd1+4], {%rs4, %rs3, %rs2, 9};", 32, 1, (0x04030201,), {1: 0x09020304}),
@@ -183,6 +192,15 @@ def test_variables_hold_addresses_of_others(machine):  # noqa: F811
     assert words[0] == 9
     with pytest.raises(CompileError, match="f: an initial value is the address of this, no global variable"):
         launched(machine, (variables, ""), "mov.u64 %rd2, unused;", words)
+
+
+def test_variables_are_aligned_as_they_say(machine):  # noqa: F811
+    variables = ".global .align 4096 .b8 a[4]; .global .align 4 .b8 b[4]; .const .align 4096 .b8 c[8];"
+    body = """mov.u64 %rd2, a; mov.u64 %rd3, c; or.b64 %rd2, %rd2, %rd3; and.b64 %rd2, %rd2, 4095;
+    st.global.u64 [%rd1], %rd2;"""
+    words = np.ones(4, np.uint32)
+    assert launched(machine, (variables, ""), body, words).status == FINISHED
+    assert words[:2].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("fence", ["", "fence.acq_rel.gpu;"])

@@ -121,6 +121,8 @@ def atom(d: Decoder, one: Instruction) -> None:
     rest = [listed(each) for each in one.operands]
     to = rest.pop(0) if one.opcode == "atom" else ["_"]
     at = memory(d, one, rest.pop(0)[0], "relaxed")
+    if "L2::cache_hint" in one.words:
+        rest.pop()
     name = f"{one.opcode}.{how}.{one.type}"
     if not d.known(name) and one.type[0] in "us":
         name = f"{one.opcode}.{how}.{signless(one.type)}"
@@ -143,7 +145,8 @@ def prefetch(d: Decoder, one: Instruction) -> None:
 
 def mbarrier(d: Decoder, one: Instruction) -> None:
     action, rest = one.words[0], list(one.operands)
-    if set(one.words) - {*SPACES, *SCOPES, *ORDERS, "b64", "expect_tx", "parity", action}:
+    known = ("init", "inval", "arrive", "arrive_drop", "expect_tx", "try_wait", "test_wait", "parity", "b64")
+    if set(one.words) - {*SPACES, *SCOPES, *ORDERS, *known}:
         raise unknown(one)
     if action in ("init", "inval", "expect_tx"):
         at = memory(d, one, rest[0], "relaxed", "cta")

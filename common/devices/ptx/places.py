@@ -6,6 +6,7 @@ filled before a warp begins.
 
 import re
 import struct
+from dataclasses import replace
 
 from common.devices.ptx.rows import CLUSTERS, DIRECTLY, INDIRECT, REMEDY, Decoded, Place
 from common.devices.ptx.text import WIDTHS, Kernel, Module, Statement, Variable, variable_of, wrong
@@ -72,8 +73,9 @@ class Places:
             shared = (one for one in body if one.kind == "directive" and re.match(r"(\.extern )?\.shared", one.text))
             found += [variable_of(one.text, one.line) for one in shared]
         found += [one for name, one in self.module.variables.items() if one.space == "shared" and name in named]
+        align = max((one.align for one in found if not one.bytes), default=1)  # all of these begin at one address
         for variable in sorted(found, key=lambda each: each.bytes == 0):
-            self._lay(variable)
+            self._lay(variable if variable.bytes else replace(variable, align=align))
 
     def _lay(self, variable: Variable) -> int:
         """The address of a variable of shared or local memory, within its window; .param is in local memory."""

@@ -13,7 +13,7 @@ _ADDRESS = re.compile(r"(?:generic\(\s*([\w$]+)\s*\)|([A-Za-z_$][\w$]*))(?:\s*\+
 
 
 def memory_of(variables: Mapping[str, Variable]) -> dict[str, np.ndarray]:
-    """The initial bytes of each, by name, aligned to 64; other addresses than theirs are 0: `reached` refuses them."""
+    """The initial bytes of each, by name; other addresses than theirs are 0: `reached` refuses them."""
     memory = {name: _initialized(one) for name, one in variables.items() if one.space in MODULE_SPACES}
     for name, words in memory.items():
         for at, other, offset in _pointers(variables[name]):
@@ -46,8 +46,9 @@ def _pointers(variable: Variable) -> Iterator[tuple[int, str, int]]:
 
 def _initialized(variable: Variable) -> np.ndarray:
     """The bytes of a variable, with zeros for addresses."""
-    raw = np.zeros(variable.bytes + 128, np.uint8)
-    start = -raw.ctypes.data % 64
+    align = max(variable.align, 64)
+    raw = np.zeros(variable.bytes + 2 * align, np.uint8)
+    start = -raw.ctypes.data % align
     words = raw[start : start + max(variable.bytes, 4)]
     pointers = {at for at, _, _ in _pointers(variable)}
     for at, text in enumerate(variable.value):

@@ -35,8 +35,10 @@ void copy_async(Warp &w, const In *in) {
       if (read > bytes) return fault(w, in, "cp.async reads more than it writes", 1u << lane);
       copy.to[lane] = place(w, in, lane, bytes, writes);
       if (!copy.to[lane]) return;
-      copy.from[lane] = read ? place(w, in, global, lane, from, bytes, reads) : nullptr;
-      if (read && !copy.from[lane]) return;
+      const bool aligned = from % bytes == 0;
+      if (read && (!aligned || !find(*w.grid, from, read)))
+        return bad_address(w, in, lane, from, read, aligned ? "outside the buffers" : "misaligned");
+      copy.from[lane] = read ? reinterpret_cast<const uint8_t *>(from) : nullptr;
       copy.read[lane] = uint8_t(read);
       copy.mask |= 1u << lane;
       if (w.grid->races && !w.grid->races->copy_begins(w, in, lane, copy.to[lane], bytes)) return;

@@ -75,7 +75,7 @@ Grid::Grid(const Program &p, const Launch &l) : program(p), launch(l), random{l.
   // Registers, kept for the thread's next grid: getting and returning pages took as long as executing.
   static thread_local std::vector<uint8_t> files;
   files.resize(std::max(files.size(), size_t(count) * warps * p.file_bytes + 64));
-  locals.resize(size_t(count) * warps * warp_size * p.local_bytes + 64, 0xa5);
+  locals.resize(size_t(count) * warps * warp_size * p.local_bytes + 64, 0xff); // NaN
   uint8_t *file = files.data() + (64 - reinterpret_cast<uintptr_t>(files.data()) % 64) % 64, *own = locals.data();
   Random apart{~l.seed}; // not `random`, so that the turns before stay as they are
   calm_sleeps = uint32_t(apart() % (1u << apart() % 12));
