@@ -128,8 +128,8 @@ ENDS = {
     "a fence of each space": (BULK.format(fence=f"{STORED}fence.proxy.async.global; fence.proxy.async.shared::cta;",
                                           wait=WAIT), 32, FINISHED, ""),
     "nobody waits for a copy": (BULK.format(fence=FENCE, wait=""), 32, FAULTED, "no thread has waited for this copy"),
-    "division by zero": ("sub.u32 %r2, %r1, 5; div.u32 %r3, 7, %r2;", 32, FAULTED, "divided by zero"),
-    "rest of a division by zero": ("mov.u64 %rd2, 0; rem.s64 %rd3, %rd1, %rd2;", 32, FAULTED, "divided by zero"),
+    "division by zero": ("sub.u32 %r2, %r1, 5; div.u32 %r3, 7, %r2;", 32, FINISHED, "divided by zero"),
+    "rest of a division by zero": ("mov.u64 %rd2, 0; rem.s64 %rd3, %rd1, %rd2;", 32, FINISHED, "divided by zero"),
 }  # fmt: skip
 
 

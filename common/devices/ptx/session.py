@@ -142,7 +142,7 @@ class PtxSession(Session):
             options = Options(self._seed, strict, self._races, self._timeout, self._counting, NOT_SENT & 0xFFFFFFFF)
             self._seed += 1
             ended = kernel.launch(grid, block, parameters, self._rows, self._dynamic, options)
-            status = ended.status or (RACED if ended.report else FINISHED)  # a kernel here keeps to the letter, too
+            status = ended.status or (FAULTED if ended.report else FINISHED)  # a kernel here has no notes
             if status != FINISHED:
                 self._raise(status, with_lines(ended.report, kernel))
             if ended.executed is not None:

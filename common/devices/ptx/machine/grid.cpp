@@ -219,7 +219,7 @@ std::string Grid::who_waits() const {
 
 Status Grid::run() {
   all_turns();
-  if (races && status == finished) report_ = races->letters();
+  if (status == finished) report_ = notes_;
   if (races && !races->found().empty()) report_ = races->found() + (status == finished ? "" : report_), status = raced;
   std::snprintf(launch.report, launch.report_size, "%s", report_.c_str());
   earlier += turn;
@@ -280,6 +280,11 @@ std::string Grid::place(const Warp &w, const In *in, uint32_t mask) const {
 
 void Grid::fail(Status why, const Warp &w, const In *in, const std::string &text, uint32_t mask) {
   end(why, (text.empty() ? "" : text + ": ") + place(w, in, mask));
+}
+
+void Grid::note(const Warp &w, const In *in, const std::string &text, uint32_t mask) { // once for an instruction
+  const std::string begin = text + ": {pc " + std::to_string(in - program.code.data()) + "}";
+  if (notes_.find(begin) == std::string::npos) notes_ += text + ": " + place(w, in, mask) + "\n";
 }
 
 } // namespace ptx

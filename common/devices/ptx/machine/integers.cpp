@@ -11,13 +11,16 @@ template <class T> using Wide =
                        std::conditional_t<sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>,
                                           std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>>>;
 
-// a / b or a % b. Division by zero, whose result PTX leaves open, is a fault.
+// a / b or a % b. Division by zero gives a large number, as PTX leaves it open, and a note: compilers divide before a
+// condition that guards it.
 template <class T, bool Rest> void divide(Warp &w, const In *in) {
   for (const int lane : Each{w.mask}) {
     const T a = w.reg<T>(in->a)[lane], b = w.reg<T>(in->b)[lane];
-    if (b == 0) return fault(w, in, "an integer is divided by zero", 1u << lane);
     const bool turns = std::is_signed_v<T> && b == T(-1); // the CPU faults at the lowest number
-    w.reg<T>(in->d)[lane] = turns ? (Rest ? T(0) : T(0 - std::make_unsigned_t<T>(a))) : T(Rest ? a % b : a / b);
+    if (b == 0) w.grid->note(w, in, "an integer is divided by zero", 1u << lane);
+    w.reg<T>(in->d)[lane] = b == 0  ? T(0xffa5ffa5ffa5ffa5)
+                            : turns ? (Rest ? T(0) : T(0 - std::make_unsigned_t<T>(a)))
+                                    : T(Rest ? a % b : a / b);
   }
   GO_ON;
 }

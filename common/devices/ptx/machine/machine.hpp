@@ -228,6 +228,7 @@ struct Grid {
   ~Grid();
   Status run();
   void fail(Status status, const Warp &w, const In *in, const std::string &text, uint32_t mask = 0);
+  void note(const Warp &w, const In *in, const std::string &text, uint32_t mask);
   void touch(const void *at, size_t bytes) { // after a write
     ++progress;
     if (!sleepers) return;
@@ -265,7 +266,7 @@ private:
   void all_turns();
   void end(Status why, const std::string &report); // the first call counts
   std::string who_waits() const;
-  std::string report_;
+  std::string report_, notes_;
 };
 
 // Stops the running group; it goes on at `in`.
@@ -295,6 +296,5 @@ void at_label(Warp &w, const In *in);
 void find_beyond(Program &program, const std::vector<std::string> &names); // before rows are fused
 void begin_apart(Warp &w, const In *in);                                   // called when diverged lanes begin here
 bool gone_around(const Warp &w, const In *in); // true if ended lanes have gone around this barrier
-bool meets_anywhere(const In *in);
 
 } // namespace ptx

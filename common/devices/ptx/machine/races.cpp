@@ -98,11 +98,6 @@ bool Races::report(const Access &a, const Epoch &other, const char *what, const 
   return false;
 }
 
-void Races::by_letter(const Access &a, const char *what) {
-  if (pairs_.insert({a.me.pc, UINT32_MAX}).second)
-    letters_ += std::string("by the guide's letter, ") + what + ": " + grid_.place(a.w, a.in, 1u << a.lane) + "\n";
-}
-
 bool Races::add_reader(const Access &a, Cell &c) const {
   const Epoch &me = a.me;
   const auto merged = [&](Epoch &r) { // a later read by the same lanes replaces an earlier one

@@ -48,9 +48,7 @@ public:
   bool handed_over(Warp &w, const In *in, int lane, const Mbarrier &b); // the lane's copies in flight
   bool bulk_begins(Warp &w, const In *in, int lane, uint8_t *to, const uint8_t *from, uint32_t bytes,
                    const Mbarrier &b);
-  // Lines of the races found; lines of what is only against the letter of PTX's guide.
-  const std::string &found() const { return found_; }
-  const std::string &letters() const { return letters_; }
+  const std::string &found() const { return found_; } // lines of the races found
 
 private:
   struct Thread {
@@ -119,7 +117,6 @@ private:
   Access of_phase(Warp &w, const In *in, int lane, const Mbarrier &b) const;
   bool add_reader(const Access &a, Cell &c) const; // always true
   bool report(const Access &a, const Epoch &other, const char *what, const char *did, uintptr_t at);
-  void by_letter(const Access &a, const char *what);
   std::string name(uintptr_t at) const;
 
   static constexpr size_t most_pairs = 64; // pairs of instructions, after which the launch stops
@@ -133,7 +130,7 @@ private:
   std::vector<Shadow> buffers_, shared_;
   Seen last_a_, last_b_, last_join_;
   std::set<std::pair<uint32_t, uint32_t>> pairs_; // instructions, reported
-  std::string found_, letters_;
+  std::string found_;
 };
 
 } // namespace ptx
