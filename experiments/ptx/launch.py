@@ -22,7 +22,8 @@ from experiments.ptx.launch_file import Settings
 from experiments.ptx.shown import Result
 
 MOST = {"grid": (2**31 - 1, 65535, 65535), "block": (1024, 1024, 64)}  # CUDA's limits
-STORES = ("st", "atom", "red")
+LOADS = ("ld.", "ldmatrix.", "wmma.load.")
+STORES = ("st.", "stmatrix.", "atom.", "red.", "wmma.store.")
 
 
 def launched(machine: Machine, one: Settings, out: Path | None) -> Result:
@@ -60,7 +61,7 @@ def launched(machine: Machine, one: Settings, out: Path | None) -> Result:
 
 def stored(opcodes: Sequence[str], executed: np.ndarray, buffers: Sequence[str]) -> frozenset[str]:
     """Names of the buffers that a store or an atomic has hit, whether it changed a byte or not."""
-    hit = executed[[opcode.partition(".")[0] in STORES for opcode in opcodes]].sum(axis=0)[1:]
+    hit = executed[[opcode.startswith(STORES) for opcode in opcodes]].sum(axis=0)[1:]
     return frozenset(name for name, count in zip(buffers, hit.tolist(), strict=False) if count)
 
 
@@ -75,9 +76,9 @@ def counted(opcodes: Sequence[str], executed: np.ndarray, threads: int) -> dict[
         found["instructions"] += bare + sum(by_buffer)
         if first in ("bar", "barrier"):
             found["barriers"] += bare
-        elif first in ("ld", *STORES):
+        elif opcode.startswith((*LOADS, *STORES)):
             size = bytes_of(opcode)
-            found["loaded B" if first == "ld" else "stored B"] += size * sum(by_buffer)
+            found["loaded B" if opcode.startswith(LOADS) else "stored B"] += size * sum(by_buffer)
             if not {"local", "const", "param"} & {*words}:
                 found["shared B"] += size * bare
     names = ("instructions", "loaded B", "stored B", "shared B")

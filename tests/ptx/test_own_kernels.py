@@ -27,6 +27,16 @@ arguments:
   - {name: y, type: f32, shape: 64}
   - {type: s32, value: 64}
 """
+EIGHT = "{%r3, %r3, %r3, %r3, %r3, %r3, %r3, %r3}"
+MATRICES = f""".target sm_90
+.visible .entry k(.param .u64 a, .param .u64 d) {{ .reg .b32 %r<9>; .reg .b64 %rd<3>; .shared .align 16 .b8 tile[512];
+ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [d]; mov.u32 %r1, %tid.x; mov.u32 %r2, tile; mad.lo.u32 %r2, %r1, 16, %r2;
+st.shared.v4.u32 [%r2], {{%r1, %r1, %r1, %r1}}; bar.warp.sync -1;
+ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%r3, %r4, %r5, %r6}}, [%r2];
+wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {EIGHT}, [%rd1];
+wmma.load.b.sync.aligned.row.m16n16k16.global.f16 {EIGHT}, [%rd1];
+wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd2], {EIGHT};
+bar.warp.sync -1; red.global.add.v2.f32 [%rd2], {{%r3, %r3}}; ret; }}"""
 LAYERS = """struct Layer { const float *w, *b; long long times; };
 extern "C" __global__ void k(const Layer *layers, Layer last, const float *none, float *y) {
   const int i = threadIdx.x;
@@ -220,3 +230,14 @@ def test_arrays_are_compared(tmp_path, kind, found, wanted, tolerance, wrong, la
     ended = one.compare(bits, kind)
     assert (ended.wrong, ended.at) == (wrong, at)
     assert ended.largest == pytest.approx(largest, rel=1e-3)
+
+
+def test_bytes_of_matrices_and_vectors_are_counted(command):
+    """wmma: 512 bytes of a and of b, 1024 of d; x4: 4 matrices of 128 bytes; v2: 8 bytes of each of 32 threads."""
+    Path("k.ptx").write_text(MATRICES)
+    given = "arguments=[{name:a,type:f16,shape:256,fill:zeros},{name:d,type:f32,shape:256}]"
+    code, out, _ = command("k.ptx", given, "block=32", "json=true", "out=made")
+    found = json.loads(out)
+    assert (code, found["end"], Path("made/d.npy").exists()) == (0, "finished", True)
+    counts = [found["counts"][name] for name in ("loaded B", "stored B", "shared B")]
+    assert counts == [2 * 512, 1024 + 32 * 8, 512 + 512]

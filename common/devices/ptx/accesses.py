@@ -1,5 +1,6 @@
 """Instructions that access memory, copy it, or order its accesses."""
 
+import re
 from typing import TypedDict
 
 from common.devices.ptx.arithmetic import signless
@@ -132,7 +133,7 @@ def atom(d: Decoder, one: Instruction) -> None:
         place = ABSENT if target == "_" else d.register(target, width)
         into = d.new(width).at if place and len(rest[0]) > 1 else place  # it may be an operand of a later element
         b, c = [*(d.value(each, one.type) for each in operands), ABSENT][:2]
-        d.emit(name, into, b=b, c=c, **at)
+        d.emit(name, into, b=b, c=c, **at, opcode=re.sub(r"\.v\d", "", one.name))  # it moves one element
         at["imm"] += width
         copies += [(place, into)] * (into != place)
     for place, into in copies:

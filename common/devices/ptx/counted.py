@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from common.devices.ptx.accesses import VECTORS
+from common.devices.ptx.matrices import PER_WORD, sizes
 from common.devices.ptx.program import Told
 from common.devices.ptx.text import WIDTHS
 from common.model.stages import STAGES
@@ -39,8 +40,13 @@ def counted(
 
 
 def bytes_of(opcode: str) -> int:
-    """Bytes that a thread moves by `ld.global.v4.f32` or any other load, store or atomic."""
+    """Bytes that a thread moves by `ld.global.v4.f32` or any other load, store or atomic; a warp shares a matrix."""
     words = opcode.split(".")
+    if words[0] in ("ldmatrix", "stmatrix"):
+        return 4 * int(next(word[1:] for word in words if word in ("x1", "x2", "x4")))
+    if words[0] == "wmma":
+        m, n, k = sizes(words[6])
+        return {"a": m * k, "b": k * n}.get(words[2], m * n) // 32 * 4 // PER_WORD.get(words[-1], 1)
     return WIDTHS[words[-1]] * next((int(word[1:]) for word in words if word in VECTORS), 1)
 
 

@@ -39,7 +39,7 @@ def _matrices(d: Decoder, one: Instruction, where: str, places: list[int]) -> No
 def mma(d: Decoder, one: Instruction) -> None:
     words = [each for each in one.words if each != "satfinite"]
     sync, aligned, shape, row, col, to, a, b, c = words
-    m, n, k = _sizes(shape)
+    m, n, k = sizes(shape)
     if (sync, aligned, row, col, m, n) != ("sync", "aligned", "row", "col", 16, 8) or (a, b) not in FACTORS:
         raise unknown(one)
     if f"{shape}.{a}" in QUICK and to == c == "f32":
@@ -59,12 +59,12 @@ def wmma(d: Decoder, one: Instruction) -> None:
         a, b, c = rest if len(rest) == 3 else ("f16", "f16", *rest)
         if {left, right} - {"row", "col"} or (a, b) not in FACTORS or shape not in SHAPES[a]:
             raise unknown(one)
-        return _multiply(d, one, _sizes(shape), (to, a, b, c), True)
+        return _multiply(d, one, sizes(shape), (to, a, b, c), True)
     part, *words = [each for each in one.words[1:] if each not in ("sync", "aligned", *SPACES)]
     layout, shape, kind = words
     if (action, part) not in MOVED or layout not in ("row", "col"):
         raise unknown(one)
-    m, n, k = _sizes(shape)
+    m, n, k = sizes(shape)
     rows, columns = {"a": (m, k), "b": (k, n)}.get(part, (m, n))
     first, second, *stride = one.operands
     names, where = (first, second) if action == "load" else (second, first)
@@ -108,7 +108,7 @@ def _registers(d: Decoder, one: Instruction, counts: tuple[int, ...]) -> list[li
     return [[d.register(name, 4) for name in to], *sources]
 
 
-def _sizes(shape: str) -> tuple[int, int, int]:
+def sizes(shape: str) -> tuple[int, int, int]:
     """m, n, k of `m16n8k16`. Raises ValueError for another text."""
     found = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", shape)
     if not found:

@@ -3,14 +3,6 @@
 
 namespace ptx {
 
-double from_half(uint16_t word) {
-  const int sign = word >> 15, exponent = word >> 10 & 31, fraction = word & 1023;
-  double x = exponent == 31 ? (fraction ? NAN : INFINITY)
-             : exponent     ? std::ldexp(1024 + fraction, exponent - 25)
-                            : std::ldexp(fraction, -24);
-  return sign ? -x : x;
-}
-
 uint16_t to_half(double x, Rounding r) {
   const bool negative = std::signbit(x), down_to_zero = r == zero || r == (negative ? up : down);
   const int sign = negative ? 0x8000 : 0;
@@ -61,7 +53,7 @@ Integer integer_of(uint64_t word, Type t) {
 }
 double number_of(uint64_t word, Type t) { // for floating types: exact
   return t == f64   ? bits<double>(word)
-         : t == f16 ? from_half(uint16_t(word))
+         : t == f16 ? from_half(uint32_t(word))
                     : bits<float>(uint32_t(t == bf16 ? word << 16 : word));
 }
 
@@ -145,14 +137,14 @@ template <int Fraction, int Least, bool Relu> void byte_pairs(Rare rare, const s
     return int(std::signbit(x)) << 7 | (((exponent - Least) << Fraction) + steps);
   };
   static constexpr auto to_word = [](uint32_t byte) {
-    const double part = from_half(uint16_t((byte & 128) << 8 | (byte & 127) << (10 - Fraction)));
+    const double part = from_half((byte & 128) << 8 | (byte & 127) << (10 - Fraction));
     const double x = infinite ? part : (byte & 127) == 127 ? NAN : part * 256; // exponents of f16 begin at 2^-14
     return uint32_t(to_half(Relu && x <= 0 ? 0 : x));
   };
   static constexpr auto pair = [](double a, double b) { return uint16_t(to_byte(a) << 8 | to_byte(b)); };
   const std::string relu = Relu ? "relu." : "", to = "cvt.satfinite." + relu + type;
   put(rare, to + ".f32", [](float a, float b) { return pair(double(a), double(b)); });
-  put(rare, to + ".f16x2", [](uint32_t a) { return pair(from_half(uint16_t(a >> 16)), from_half(uint16_t(a))); });
+  put(rare, to + ".f16x2", [](uint32_t a) { return pair(from_half(a >> 16), from_half(a)); });
   put(rare, "cvt." + relu + "f16x2." + type, [](uint16_t a) { return to_word(a >> 8) << 16 | to_word(a & 255); });
 }
 

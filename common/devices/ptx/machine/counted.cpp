@@ -45,8 +45,9 @@ Moves moves_of(const std::string &name) {
   if (name == "cp.async") return Moves::copy;
   if (name == "bra.if") return Moves::jump_if;
   if (name == "bra.unless") return Moves::jump_unless;
-  return begins("ld.") || begins("st.") || begins("atom.") || begins("red.") || name == "prefetch" ? Moves::word
-                                                                                                   : Moves::nothing;
+  for (const char *with : {"ld.", "st.", "atom.", "red.", "prefetch", "wmma.load", "wmma.store"})
+    if (begins(with)) return Moves::word;
+  return Moves::nothing;
 }
 
 } // namespace

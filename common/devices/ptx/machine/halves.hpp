@@ -4,7 +4,13 @@
 
 namespace ptx {
 
-double from_half(uint16_t word);
+inline float from_half(uint32_t h) { // the low 16 bits
+  const uint32_t sign = h >> 15 << 31, exponent = h >> 10 & 31, fraction = h & 1023;
+  if (exponent == 31) return bits<float>(sign | 0x7f800000u | fraction << 13);
+  if (exponent) return bits<float>(sign | (exponent + 112) << 23 | fraction << 13);
+  const float x = float(fraction) * 0x1p-24f;
+  return sign ? -x : x;
+}
 uint16_t to_half(double x, Rounding r = nearest);
 
 struct Half {

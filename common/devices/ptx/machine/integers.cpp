@@ -11,8 +11,7 @@ template <class T> using Wide =
                        std::conditional_t<sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>,
                                           std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>>>;
 
-// a / b or a % b. Division by zero gives a large number, as PTX leaves it open, and a note: compilers divide before a
-// condition that guards it.
+// a / b or a % b. Division by zero, which PTX leaves open, gives a large number, and a note: compilers move it.
 template <class T, bool Rest> void divide(Warp &w, const In *in) {
   for (const int lane : Each{w.mask}) {
     const T a = w.reg<T>(in->a)[lane], b = w.reg<T>(in->b)[lane];

@@ -12,13 +12,7 @@ struct Bf16 {
 };
 struct F16 {
   static constexpr int in_word = 2;
-  static float number(uint32_t word, int n) {
-    const uint32_t h = word >> 16 * n, sign = h >> 15 << 31, exponent = h >> 10 & 31, fraction = h & 1023;
-    if (exponent == 31) return bits<float>(sign | 0x7f800000u | fraction << 13);
-    if (exponent) return bits<float>(sign | (exponent + 112) << 23 | fraction << 13);
-    const float x = float(fraction) * 0x1p-24f;
-    return sign ? -x : x;
-  }
+  static float number(uint32_t word, int n) { return from_half(word >> 16 * n); }
 };
 struct Tf32 { // the low 13 bits do not count
   static constexpr int in_word = 1;

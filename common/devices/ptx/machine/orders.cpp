@@ -244,9 +244,7 @@ bool Races::bulk_begins(Warp &w, const In *in, int lane, uint8_t *to, const uint
   const Access a = of_phase(w, in, lane, b);
   const auto &async = by_[a.one].seen.async;
   if (!phase->fenced && !holds(async[1].get(), phase->initializer, phase->initialized))
-    grid_.note(w, in,
-               "by the guide's letter, no fence has handed the mbarrier.init to the async proxy before this bulk copy",
-               1u << lane);
+    grid_.note(w, in, "by the guide's letter, no fence has handed the mbarrier.init to the async proxy", 1u << lane);
   const auto written = [&](Cell &c, uintptr_t at, const Seen &seen) { // as the async proxy sees it, for this thread
     const Epoch &e = c.write;
     if (!e.any() || (e.who >= count_ ? knows(a, e) : holds(seen.get(), e.thread(), e.time))) return true;
