@@ -1,6 +1,5 @@
 """Instructions that access memory, copy it, or order its accesses."""
 
-import re
 from typing import TypedDict
 
 from common.devices.ptx.arithmetic import signless
@@ -119,11 +118,9 @@ def st(d: Decoder, one: Instruction) -> None:
 
 def atom(d: Decoder, one: Instruction) -> None:
     (how,) = (each for each in one.words[:-1] if each not in (*SPACES, *ORDERS, *SCOPES, *HINTS, *VECTORS, "noftz"))
-    rest = [listed(each) for each in one.operands]
+    rest = [listed(each) for each in one.operands[: -1 if "L2::cache_hint" in one.words else None]]
     to = rest.pop(0) if one.opcode == "atom" else ["_"]
     at = memory(d, one, rest.pop(0)[0], "relaxed")
-    if "L2::cache_hint" in one.words:
-        rest.pop()
     name = f"{one.opcode}.{how}.{one.type}"
     if not d.known(name) and one.type[0] in "us":
         name = f"{one.opcode}.{how}.{signless(one.type)}"
@@ -133,7 +130,7 @@ def atom(d: Decoder, one: Instruction) -> None:
         place = ABSENT if target == "_" else d.register(target, width)
         into = d.new(width).at if place and len(rest[0]) > 1 else place  # it may be an operand of a later element
         b, c = [*(d.value(each, one.type) for each in operands), ABSENT][:2]
-        d.emit(name, into, b=b, c=c, **at, opcode=re.sub(r"\.v\d", "", one.name))  # it moves one element
+        d.emit(name, into, b=b, c=c, **at, opcode=one.name.replace(f".v{len(rest[0])}", ""))
         at["imm"] += width
         copies += [(place, into)] * (into != place)
     for place, into in copies:

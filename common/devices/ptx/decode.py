@@ -143,7 +143,7 @@ class Decoder(Places):
         """Append a row. opcode: for counts and reports; the instruction's as written where none is given."""
         number, opcode = self._number(name), opcode or self._opcode
         if number < 0:
-            first, *words = opcode.split(".")
+            first, *words = self._opcode.split(".")
             raise unknown(Instruction(first, tuple(words), (), self.line))
         start = len(self.out.more)
         self.out.more += [each & 0xFFFFFFFF for each in more]

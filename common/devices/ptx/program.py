@@ -183,9 +183,10 @@ class PtxKernel:
             )
         if self._block not in (None, block):
             raise Refused(f"a block of {block} threads, and the kernel requires {self._block}", "launch such blocks")
-        if shared > most_shared(self._target):
+        most = shared_bytes(int("".join(filter(str.isdigit, self._target)) or 90))
+        if shared > most:
             raise Refused(
-                f"{shared} B of shared memory a block, and {self._target} allows {most_shared(self._target)} B",
+                f"{shared} B of shared memory a block, and {self._target} allows {most} B",
                 "lower the shared memory, or compile for a target that has more",
             )
         known, workspace = [*buffers, *self._own], np.zeros(WORKSPACE_WORDS, np.uint64)
@@ -271,8 +272,3 @@ class PtxProgram:
         ]
         placed = found.at({name: words.ctypes.data for name, words in used.items()})
         return PtxKernel(self._machine, placed, self.module.lines, self.module.target, kernel, own)
-
-
-def most_shared(target: str) -> int:
-    """Largest shared memory of a block, in bytes. target: such as `sm_90a`."""
-    return shared_bytes(int("".join(filter(str.isdigit, target)) or 90))

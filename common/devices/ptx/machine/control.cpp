@@ -30,11 +30,7 @@ bool gathered(Warp &w, const In *in, uint32_t masks) {
     const uint32_t at = anywhere ? g.ip->a : masks, left = incomplete(g.mask, at, here), met = g.mask & ~left;
     w.groups[i].mask = left;
     if (met) w.groups.push_back({met, g.ip + anywhere, Wait::ready});
-    for (uint32_t rest = w.grid->races && anywhere ? met : 0; rest;) {
-      const uint32_t members = w.reg<uint32_t>(at)[std::countr_zero(rest)] & w.live;
-      w.grid->races->warp_barrier(w, members);
-      rest &= ~members;
-    }
+    if (w.grid->races && anywhere) w.grid->races->warp_barriers(w, met, w.reg<uint32_t>(at));
   }
   std::erase_if(w.groups, [](const Group &g) { return g.mask == 0; });
   return false;

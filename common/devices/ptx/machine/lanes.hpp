@@ -18,7 +18,6 @@
 namespace ptx {
 
 bool meets_anywhere(const In *in);
-
 inline bool on(uint32_t mask, int lane) { return mask >> lane & 1; }
 
 // The lanes of a mask, in order: for (const int lane : Each{mask}).

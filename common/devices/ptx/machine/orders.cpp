@@ -91,17 +91,13 @@ void Races::barrier(const Barrier &barrier) {
     for (const int lane : Each{mask}) thread(*w, lane).seen = all;
 }
 
-void Races::warp_barrier(Warp &w, uint32_t mask) {
-  const Barrier::Waiting here[] = {{&w, mask, nullptr}};
-  const Known all = together(here, {});
-  for (const int lane : Each{mask}) thread(w, lane).seen = all;
-}
-
-void Races::warp_barrier(Warp &w, const uint32_t *masks) {
-  for (uint32_t left = w.mask; left;) {
-    const uint32_t mask = masks[std::countr_zero(left)] & w.mask;
-    warp_barrier(w, mask);
-    left &= ~mask;
+void Races::warp_barriers(Warp &w, uint32_t lanes, const uint32_t *masks) {
+  while (lanes) {
+    const uint32_t members = masks[std::countr_zero(lanes)] & w.live;
+    const Barrier::Waiting here[] = {{&w, members, nullptr}};
+    const Known all = together(here, {});
+    for (const int lane : Each{members}) thread(w, lane).seen = all;
+    lanes &= ~members;
   }
 }
 

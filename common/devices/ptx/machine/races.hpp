@@ -31,9 +31,8 @@ public:
              const uint64_t *values);
   bool atomic(Warp &w, const In *in, int lane, uint8_t *at, uint32_t bytes);
   // Synchronization.
-  void warp_barrier(Warp &w, const uint32_t *masks);
-  void warp_barrier(Warp &w, uint32_t mask);
-  void arrive(Warp &w, const Barrier &barrier); // without waiting: later accesses are not ordered
+  void warp_barriers(Warp &w, uint32_t lanes, const uint32_t *masks); // of these lanes with their members
+  void arrive(Warp &w, const Barrier &barrier);                       // without waiting: later accesses are not ordered
   void barrier(const Barrier &barrier);
   void fence(Warp &w, Flags f);
   void proxy_fence(Warp &w, Space space);

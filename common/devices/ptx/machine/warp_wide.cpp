@@ -119,7 +119,7 @@ void active(Warp &w, const In *in) {
 
 void warp_barrier(Warp &w, const In *in) { // a: the member mask
   if (!together(w, in, in->a)) return;
-  if (w.grid->races) w.grid->races->warp_barrier(w, w.reg<uint32_t>(in->a));
+  if (w.grid->races) w.grid->races->warp_barriers(w, w.mask, w.reg<uint32_t>(in->a));
   GO_ON;
 }
 
