@@ -100,6 +100,12 @@ LANES = (
     ("shr.u32 %r2, %r1, 3; match.any.sync.b32 %r3, %r2, -1;", lambda lane: 0xFF << lane // 8 * 8),
     ("elect.sync %r2|%p1, -1; selp.u32 %r3, 1, 0, %p1;", lambda lane: int(lane == 0)),
     ("activemask.b32 %r3;", lambda lane: LOW),
+    # Members come with an equal mask: the upper half waits for the second vote of the lower one, or its third barrier.
+    ("setp.gt.u32 %p1, %r1, 15; selp.u32 %r2, 1, 0, %p1; again: setp.eq.u32 %p2, %r2, 1; selp.u32 %r4, -1, 65535, %p2; "
+     "vote.sync.ballot.b32 %r3, %p2, %r4; add.u32 %r2, %r2, 1; setp.lt.u32 %p3, %r2, 2; @%p3 bra again;",
+     lambda lane: LOW),
+    ("setp.gt.u32 %p1, %r1, 15; @%p1 bra all; setp.gt.u32 %p2, %r1, 7; @%p2 bra high; bar.warp.sync 65535; bra all; "
+     "high: bar.warp.sync 65535; all: bar.warp.sync -1; vote.sync.ballot.b32 %r3, %p1, -1;", lambda lane: LOW << 16 & LOW),
 )  # fmt: skip
 
 

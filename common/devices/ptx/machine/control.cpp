@@ -7,15 +7,25 @@ void fault(Warp &w, const In *in, const std::string &text, uint32_t mask) {
   w.grid->fail(faulted, w, in, text, mask ? mask : w.mask);
 }
 
-// Lanes wait at an instruction of several lanes until all their members are there. Ended lanes do not count.
+// Lanes wait at an instruction of several lanes until all their members are there, with an equal mask. Ended lanes do
+// not count.
 bool gathered(Warp &w, const In *in, uint32_t masks) {
-  const auto incomplete = [&](uint32_t lanes, uint32_t at, uint32_t here) { // those of the lanes that lack a member
+  uint32_t members[warp_size];
+  const auto ask = [&](uint32_t lanes, uint32_t at) {
+    for (const int lane : Each{lanes}) members[lane] = at ? w.reg<uint32_t>(at)[lane] : all_lanes;
+  };
+  const auto incomplete = [&](uint32_t lanes, uint32_t here) { // those of the lanes, which are here, that lack a member
     uint32_t found = 0;
-    for (const int lane : Each{lanes})
-      if ((at ? w.reg<uint32_t>(at)[lane] : all_lanes) & w.live & ~here) found |= 1u << lane;
+    for (uint32_t rest = lanes, alike = 0; rest; rest &= ~alike) {
+      const uint32_t all = members[std::countr_zero(rest)];
+      alike = 0;
+      for (const int lane : Each{here}) alike |= uint32_t(members[lane] == all) << lane;
+      if (all & w.live & ~alike) found |= alike & lanes;
+    }
     return found;
   };
-  if (!incomplete(w.mask, masks, w.mask)) return true;
+  ask(w.mask, masks);
+  if (!incomplete(w.mask, w.mask)) return true;
   park(w, in, Wait::lanes);
   const bool anywhere = meets_anywhere(in);
   if (!anywhere) uncount(w, in);
@@ -23,14 +33,15 @@ bool gathered(Warp &w, const In *in, uint32_t masks) {
     return g.wait == Wait::lanes && (g.ip == in || (anywhere && meets_anywhere(g.ip)));
   };
   uint32_t here = 0;
-  for (const Group &g : w.groups) here |= waits(g) ? g.mask : 0;
+  for (const Group &g : w.groups)
+    if (waits(g)) here |= g.mask, ask(g.mask, anywhere ? g.ip->a : masks);
   for (size_t i = w.groups.size(); i-- > 0;) {
     const Group g = w.groups[i];
     if (!waits(g)) continue;
-    const uint32_t at = anywhere ? g.ip->a : masks, left = incomplete(g.mask, at, here), met = g.mask & ~left;
+    const uint32_t left = incomplete(g.mask, here), met = g.mask & ~left;
     w.groups[i].mask = left;
     if (met) w.groups.push_back({met, g.ip + anywhere, Wait::ready});
-    if (w.grid->races && anywhere) w.grid->races->warp_barriers(w, met, w.reg<uint32_t>(at));
+    if (w.grid->races && anywhere) w.grid->races->warp_barriers(w, met, members);
   }
   std::erase_if(w.groups, [](const Group &g) { return g.mask == 0; });
   return false;
