@@ -105,7 +105,7 @@ LANES = (
      "vote.sync.ballot.b32 %r3, %p2, %r4; add.u32 %r2, %r2, 1; setp.lt.u32 %p3, %r2, 2; @%p3 bra again;",
      lambda lane: LOW),
     ("setp.gt.u32 %p1, %r1, 15; @%p1 bra all; setp.gt.u32 %p2, %r1, 7; @%p2 bra high; bar.warp.sync 65535; bra all; "
-     "high: bar.warp.sync 65535; all: bar.warp.sync -1; vote.sync.ballot.b32 %r3, %p1, -1;", lambda lane: LOW << 16 & LOW),
+     "high: bar.warp.sync 65535; all: bar.warp.sync -1; vote.sync.ballot.b32 %r3, %p1, -1;", lambda lane: 0xFFFF0000),
 )  # fmt: skip
 
 
