@@ -63,8 +63,9 @@ SEVERAL = Model("several turns", 288, 136, 1, 6, 2, 40, 251, 264, 5e5, 2.0**-5, 
 # Its columns are as many as one warp takes, so that no lane is left over.
 GRID = Model("one layer", 128, 200, 1, 6, 2, 16, 509, 136, 5e5, 2.0**-5, False)
 # A lane's second turn may store to another lane's place; in packets of 16 bytes a head has 9 of 16 lanes.
-# A third layer, as places of two may be shared by mistake; one KV head, so that three blocks share its chunks.
-NINE = Model("heads of 72", 96, 104, 3, 3, 1, 72, 509, 136, 5e5, 2.0**-5, False)
+# A third layer, as places of two may be shared by mistake; one KV head, so that its blocks share its chunks. A tile has
+# seven rows of 1032, whose terms warps exchange in turns, so two tiles are read at once.
+NINE = Model("heads of 72", 96, 1032, 3, 4, 1, 72, 521, 136, 5e5, 2.0**-5, False)
 HEADS = Model("large heads", 72, 104, 2, 2, 2, 264, 101, 1100, 1e6, 1e-5, False)
 LONG = Model("long", 64, 72, 2, 2, 1, 64, 251, 16_400, 1e6, 1e-6, True)
 # A row fits the smallest slot of a ring, 6 KB, so that every legal knob value works in this trial; a block's share of a
@@ -126,7 +127,8 @@ TRIALS = (  # fields in the order of Trial, then those that differ from its defa
     Trial("300 blocks",       "300 blocks",
           GRID,     32, 300, (Start(17, 3),), weights="ties", knobs=HIGH),
     *(Trial(f"races{name}", f"every pair of accesses{name}", NINE, 64, blocks, (Start(40, 2),), knobs=knobs, races=True)
-      for name, knobs, blocks in ((", knobs low", LOW, 3), (", knobs as given", GIVEN, 2))),  # a block with two heads
+      for name, knobs, blocks in ((", knobs low", LOW, 9),           # two blocks to a head, and one without a head
+                                  (", knobs as given", GIVEN, 2))),  # a block with two heads, and two batches of words
 )  # fmt: skip
 
 

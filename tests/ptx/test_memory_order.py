@@ -16,7 +16,7 @@ from common.devices.ptx.device import PtxDevice
 from common.errors import Crashed, Race
 from common.model.stages import LAYER_STAGES
 from common.model.weights import load
-from tests.strength.mutants.judge import grounds, race_trial
+from tests.strength.mutants.judge import RACES, grounds
 from tests.strength.mutants.mutation import read_mutants
 
 pytestmark = pytest.mark.cpu
@@ -124,8 +124,9 @@ def test_a_fault_that_only_the_detector_finds(mutant, cpu_cache, seed):
 
     In some schedules a slot that is given back too early is filled twice, before a lane reads what is not there.
     """
-    ((ground,), trial) = grounds(mutant, cpu_cache), race_trial(mutant)
-    assert re.search("data race: |nothing orders this|more arrivals than the mbarrier", ground.found(trial, seed))
+    (ground,) = grounds(mutant, cpu_cache)
+    found = next(filter(None, (ground.found(trial, seed) for trial in RACES)), "")
+    assert re.search("data race: |nothing orders this|more arrivals than the mbarrier", found)
 
 
 def test_an_index_outside_a_local_variable_is_found(run, tiny):

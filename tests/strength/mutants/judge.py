@@ -21,7 +21,7 @@ from common.model.shapes import Model
 from common.stacks.catalog import BASELINE, read_catalog
 from common.stacks.stack import Stack, choose_stacks
 from common.validate.prove import prove, text_of
-from common.validate.scenarios import Start, planned
+from common.validate.scenarios import planned
 from common.validate.trials import TRIALS, Trial, chosen
 from common.validate.values import ORDINARY
 from tests.strength.kept import each_apart
@@ -38,6 +38,7 @@ FOUND = (PLAIN, FULL, RACE)
 # heads, a block loops over heads. With many blocks, each has few rows, and the token comes from the last block in one
 # step of three: the long list on two such grids has dozens of steps.
 GRIDS = (*((8, True), (3, True), (1, True), (24, True)), *((8, False), (3, False), (1, False), (32, False)))
+RACES = [trial for trial in TRIALS if trial.races]
 TRIAL_SEEDS = 20  # with all of which a trial must find a fault that names it
 
 Round = tuple[str, list[tuple[Trial, int]]]  # a fate, and the trials with their seeds that decide it
@@ -149,12 +150,12 @@ def _rounds(mutant: Mutant, seed: int) -> Iterator[Round]:
         yield FULL, [(named, each) for each in range(seed, seed + TRIAL_SEEDS)]
     elif mutant.area != AREA:
         if mutant.expect == "race":
-            yield RACE, [(race_trial(mutant), seed)]
+            yield RACE, _with(seed, RACES)
         yield PLAIN, [*_grids(mutant, seed), *_with(seed, plain)]
     else:
         full = [trial for trial in chosen("all") if not trial.plain]
         yield PLAIN, _with(seed, [*plain, _of_a_run(seed)])
-        yield RACE, _with(seed, [trial for trial in full if trial.races])
+        yield RACE, _with(seed, RACES)
         yield FULL, _with(seed, [trial for trial in full if not trial.races])
 
 
@@ -167,12 +168,6 @@ def _grids(mutant: Mutant, seed: int) -> Iterator[tuple[Trial, int]]:
         starts = planned(mutant.model, torch.Generator().manual_seed(number), quick)
         weights = "ties" if (number - seed) % 2 else ORDINARY
         yield Trial(f"{blocks} blocks", "", mutant.model, mutant.threads, blocks, tuple(starts), weights), number
-
-
-def race_trial(mutant: Mutant) -> Trial:
-    """The last two steps of the cache, with most chunks of attention, and with the race detector."""
-    starts = (Start(mutant.model.positions - 2, 2),)
-    return Trial("races", "", mutant.model, mutant.threads, mutant.blocks, starts, races=True)
 
 
 def _of_a_run(seed: int) -> Trial:

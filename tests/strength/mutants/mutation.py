@@ -42,7 +42,6 @@ class Mutant:
 
     kind    its class in the table; area: its list, or `operators`
     stack   innermost first, on blocks of `threads` threads, with `knobs` that differ from the defaults
-    blocks  of a launch with the race detector, which finds a race under any schedule: few are enough for most
     sizes   of its model that differ from MODEL
     trial   name of the trial that must find it, in place of the grids
     expect  killed: the validator finds it; race: only the race detector does; equivalent: no run can show it
@@ -56,7 +55,6 @@ class Mutant:
     stack: tuple[str, ...]
     edits: tuple[Edit, ...]
     threads: int = 128
-    blocks: int = 3
     knobs: Mapping[str, Any] = field(default_factory=dict)
     sizes: Mapping[str, Any] = field(default_factory=dict)
     trial: str = ""
