@@ -14,13 +14,12 @@ from common.errors import LabError, Refused
 from common.model.expressions import Scratch
 from common.model.layout import Layout
 from common.model.shapes import Model
-from common.model.stages import FIRST, LAST, LAYER, STAGES, WARP
+from common.model.stages import FIRST, LAST, LAYER, MAX_THREADS, STAGES, WARP
 from common.stacks.variant import LOWEST_ARCH, Variant
 
 KERNEL = ROOT / "common" / "kernel"
 _INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
 
-MOST_THREADS = 1024  # CUDA's limit of threads in a block
 BY_STAGE = ("launches", "graph", "pdl")  # launches of a text with a kernel per stage
 
 Knobs = Mapping[str, Mapping[str, int | str]]
@@ -148,9 +147,9 @@ def build(
     if trace:
         kernel = f"Traced<{kernel}>"
     loader_warps = max([0, *(v.loader_warps for v in mixins)])
-    if (all_threads := threads + WARP * loader_warps) > MOST_THREADS:
+    if (all_threads := threads + WARP * loader_warps) > MAX_THREADS:
         cause = f"{'+'.join(v.name for v in mixins)} needs {all_threads} threads a block, with those of loader warps"
-        raise Refused(f"{cause}, and a GPU allows {MOST_THREADS}", "lower threads, or leave a variant out")
+        raise Refused(f"{cause}, and a GPU allows {MAX_THREADS}", "lower threads, or leave a variant out")
     if settings["launch"] in BY_STAGE:
         name = "DEPENDENT_ENTRY" if settings["launch"] == "pdl" else "STAGE_ENTRY"
         entry = [f"{name}(Kernel, {threads}, {stage})" for stage in STAGES]

@@ -10,10 +10,9 @@ from common.config.device_choice import DeviceChoice
 from common.config.section import Natural, Range, Section
 from common.model.layout import MAX_BLOCKS
 from common.model.shapes import Model
-from common.model.stages import WARP
+from common.model.stages import MAX_THREADS, WARP
 from common.stacks.stack import Stack
 
-MAX_THREADS = 1024  # CUDA's limit of one block
 SEEDS = 2**31
 Threads = Annotated[int, Range(WARP, MAX_THREADS)]
 Seed = Annotated[int, Range(0, SEEDS - 1)]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from common.model.shapes import Model
 
 WARP = 32  # threads
+MAX_THREADS = 1024  # CUDA's limit of one block
 Shape = tuple[int, ...]
 
 

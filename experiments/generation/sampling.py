@@ -9,6 +9,7 @@ import torch
 
 from common.compile.source import Source, kernel_text
 from common.model.layout import Layout
+from common.model.stages import MAX_THREADS, WARP
 from common.stacks.variant import LOWEST_ARCH
 from experiments.generation.request import Sampling
 
@@ -21,7 +22,7 @@ WORDS = np.dtype(  # settings as the kernel reads them from the state
 def source(stack: Source) -> Source:
     """The kernel that samples from what a step of `stack` leaves, for a second session beside the stack's."""
     model = stack.model
-    threads = min(1024, 32 * math.ceil(model.vocab / 1024))
+    threads = min(MAX_THREADS, WARP * math.ceil(model.vocab / 1024))
     offsets = [f"constexpr int {name} = {field[1] // 4};" for name, field in (WORDS.fields or {}).items()]
     entry = [f"KERNEL_ENTRY(Sample, {threads}, 1)"]
     constants = ["namespace setting_at {", *offsets, "}", f"constexpr int tokens_per_step = {stack.tokens_per_step};"]
