@@ -1,11 +1,13 @@
 """Energy from readings of power, with readings made by hand."""
 
 import time
+from itertools import cycle
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from common.errors import LabError
 from experiments.suite import energy
 from experiments.suite.energy import AVERAGE, PERIOD, average, joules, settled
 
@@ -34,7 +36,10 @@ def test_the_rate_is_that_of_decoding_and_not_of_the_time_between_two_runs(monke
 
     session = SimpleNamespace(reset=lambda ids, position: None, time=timed)
     model = SimpleNamespace(positions=8)
-    gpu = SimpleNamespace(reading=lambda: {"power_w": 300.0})
+    readings = cycle([300.0, None])  # a driver may answer a query with an error
+    gpu = SimpleNamespace(reading=lambda: {"power_w": next(readings)})
     found = energy._decode(model, session, gpu, 0.2)
     assert found["tok/s"] == pytest.approx(2000)
     assert found["J/token"] == pytest.approx(0.15)
+    with pytest.raises(LabError, match="NVML reported no power while it was read; run it again"):
+        energy._decode(model, session, SimpleNamespace(reading=lambda: {"power_w": None}), 0.1)

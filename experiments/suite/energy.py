@@ -36,8 +36,9 @@ def ask(experiment: Experiment) -> ResultTable:
         )
     records = experiment.measure(experiment.config.stacks)  # a wrong kernel gets no figure
     sound = [stack for stack, record in zip(experiment.config.stacks, records, strict=True) if record["latencies"]]
-    time.sleep(SETTLE)
-    idle = _sample(gpu, lambda: time.sleep(seconds))
+    with experiment.exclusive_gpu():
+        time.sleep(SETTLE)
+        idle = _sample(gpu, lambda: time.sleep(seconds))
     rows = [{"variant": "idle", "average W": average(idle), "peak W": max(power for _, power in idle)}]
     rows += experiment.session_rows(sound, lambda session: _decode(experiment.model, session, gpu, seconds))
     return experiment.answer(QUESTION, rows, NOTES)
@@ -54,7 +55,9 @@ def settled(samples: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def average(samples: Sequence[tuple[float, float]]) -> float:
-    """Mean power in watts, weighted by time."""
+    """Mean power in watts, weighted by time. Raises LabError for fewer than two samples."""
+    if len(samples) < 2:
+        raise LabError("NVML reported no power while it was read", "run it again")
     return joules(samples) / (samples[-1][0] - samples[0][0])
 
 
@@ -89,7 +92,8 @@ def _sample(gpu: Gpu, work: Any) -> list[tuple[float, float]]:
 
     def read() -> None:
         while not stop.wait(PERIOD):
-            samples.append((time.perf_counter(), gpu.reading()["power_w"]))
+            if (power := gpu.reading()["power_w"]) is not None:
+                samples.append((time.perf_counter(), power))
 
     thread = Thread(target=read)
     thread.start()
