@@ -4,7 +4,7 @@ Rows are attempted within the budget, kept at once, and read from the store on r
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -232,9 +232,12 @@ class Experiment(Setup):
             self._took.append(budget.clock() - began)
         return None
 
-    def row(self, name: str, work: Callable[[], Mapping[str, Any]], **about: Any) -> Mapping[str, Any] | None:
+    def row(
+        self, name: str, work: Callable[[], Mapping[str, Any]], on_device: bool = True, **about: Any
+    ) -> Mapping[str, Any] | None:
         """`attempt`, kept as a record at once: an interruption loses no finished row, and resuming takes it from there.
 
+        on_device: `work` may use the GPU, and has it alone.
         about: conditions of the row other than configuration and code, such as the sha of a kernel's source.
         """
         identity = to_json({**self._about, "row": name, "about": about})
@@ -245,12 +248,12 @@ class Experiment(Setup):
                     return record["found"]
         self.show.begin(name)
         failures = len(self.left_out)
-        with self.exclusive_gpu():
+        with self.exclusive_gpu() if on_device else nullcontext():
             figures = self.attempt(name, work)
         reason = "".join(self.left_out[failures:])
         kept = {"kind": ROW, "asked": identity, "found": figures, "reason": reason, "took": self._took[-1]}
-        self.store.append(kept | {"provenance": provenance()})
-        if self.on_gpu:
+        self.store.append(kept | {"provenance": provenance(self.bus_id)})
+        if self.on_gpu and on_device:
             from common.devices.cuda import context_lost
 
             if context_lost():

@@ -16,7 +16,7 @@ from common.stacks.stack import title
 from experiments.run.setup import Setup
 from experiments.run.timeline import summary
 from experiments.tables.commands import relative
-from experiments.tables.progress import progress
+from experiments.tables.progress import Quiet, progress
 from profiles import ncu, nsys
 from profiles.target import Profile, read, require_passed
 from profiles.tool import FULL_NAMES, find
@@ -86,7 +86,8 @@ def _describe(made: Profile, folder: Path, table: "pandas.DataFrame", reading: s
     from common.display.table import Table, markdown
     from common.record.provenance import provenance
 
-    origin, config = provenance(), made.config
+    config = made.config
+    origin = provenance(Setup(config, Quiet()).bus_id)
     git, gpu = origin["git"] or {}, origin["gpu"] or {}
     commit = f"{(git.get('commit') or 'unknown')[:12]}{'+' if git.get('dirty') else ''}"
     source = FULL_NAMES.get(made.tool, "timestamps in the kernel")

@@ -14,7 +14,9 @@ from experiments.experiment import Experiment
 from experiments.run import pool, steps
 from experiments.run.setup import Setup
 from experiments.run.worker import answer
+from experiments.suite import find
 from experiments.tables.progress import Quiet
+from experiments.tables.result_table import MEASURED, ResultTable, record_result
 
 pytestmark = pytest.mark.cpu
 SHORT = {"timing.rounds": 8, "timing.max_rounds": 8, "timing.steps": 1, "timing.warmup": 1, "timing.tokens": 1}
@@ -38,6 +40,18 @@ def setup(cupy, configured, cpu_cache, tmp_path, monkeypatch):
         f"results={tmp_path}/r.jsonl",
     )
     return Setup(replace(config, device=DeviceChoice("cuda", "the stand-in"), ptx=None), Quiet())
+
+
+@pytest.fixture
+def asking(setup, configured, tmp_path):
+    """An experiment on the stand-in."""
+
+    def make(task: str, *given: str) -> Experiment:
+        where = [f"cache={setup.config.cache}", f"results={tmp_path}/r.jsonl"]
+        config = configured(f"experiment={task}", "model=tiny", "device=ptx", *given, *where)
+        return Experiment(replace(config, device=setup.config.device, ptx=None), Quiet())
+
+    return make
 
 
 def test_a_row_compiles_before_it_takes_the_gpu_and_does_nothing_twice(setup, cupy, monkeypatch):
@@ -92,6 +106,35 @@ def test_a_row_that_an_experiment_measures_itself_has_the_gpu_alone(setup):
     experiment, alone = Experiment(setup.config, Quiet()), list[bool]()
     assert experiment.row("a probe", lambda: alone.append(experiment._exclusive) or {"us": 1.0}) == {"us": 1.0}
     assert alone == [True]
+
+
+def test_a_row_that_only_compiles_leaves_the_gpu_to_others(asking):
+    sass, used = asking("sass", "options.variants=[vec128]", "archs=[sm_90]"), list[bool]()
+    sass.exclusive_gpu = lambda: used.append(True)
+    assert len(find("sass")(sass).rows) == 1
+    assert not used
+
+
+def test_idle_power_is_that_of_a_gpu_that_no_other_run_uses(asking, monkeypatch):
+    energy, alone = asking("energy"), list[bool]()
+    sample = lambda *_: alone.append(energy._exclusive) or [(0, 9), (1, 9)]  # noqa: E731
+    monkeypatch.setattr("experiments.suite.energy.SETTLE", 0)
+    monkeypatch.setattr("experiments.suite.energy._sample", sample)
+    energy.measure = lambda stacks: [{"latencies": ()}]
+    assert find("energy")(energy).rows == [{"variant": "idle", "average W": 9, "peak W": 9}]
+    assert alone == [True]
+
+
+def test_records_name_the_gpu_that_the_work_used_and_not_the_first_of_nvml(setup, monkeypatch):
+    from standin_gpu import device
+    from standin_gpu.libraries import FUNCTIONS, NOT_FOUND
+
+    monkeypatch.setitem(FUNCTIONS, "nvmlDeviceGetHandleByIndex_v2", lambda *arguments: NOT_FOUND)  # another GPU
+    Experiment(setup.config, Quiet()).row("a probe", lambda: {"us": 1.0})
+    record_result(ResultTable("counts", "?", [{"us": 1.0}], MEASURED), setup.store, {}, setup.bus_id)
+    steps.LabStack(setup, setup.choose("vec128", {})).append({"source_sha": "a"})
+    names = [row["provenance"]["gpu"]["name"] for row in setup.store.records()]
+    assert names == 3 * [device.NAME.decode()]
 
 
 def test_a_wait_for_the_gpu_is_not_in_the_limit_of_a_job(monkeypatch):

@@ -28,12 +28,12 @@ SUFFIXES = (".py", ".cu", ".cuh", ".cpp", ".hpp", ".yaml")
 COMMIT = "LAB_COMMIT"  # in the environment: the commit of a copy of the code, a + after it where the copy differs
 
 
-def provenance(gpu: Gpu | None = None) -> dict[str, Any]:
+def provenance(bus_id: str | None = None) -> dict[str, Any]:
     """Commit, time (UTC), command, versions, processor and GPU of this run, for a record; None where unknown.
 
-    gpu: the GPU of the run; None: the first one.
+    bus_id: of the GPU that did the work, as for `Gpu.find`; None: the first one.
     """
-    gpu = gpu or Gpu.find()
+    gpu = Gpu.find(bus_id)
     return {
         "lab": lab_version(),
         "git": git(ROOT),

@@ -10,7 +10,6 @@ from common.cache.sources import sources_sha
 from common.compile.sass import Resources
 from common.config.run_config import RunConfig
 from common.devices.counters import Counts
-from common.devices.nvml import Gpu
 from common.json_values import to_json
 from common.record.measurement import Measurement
 from common.record.provenance import provenance
@@ -49,15 +48,13 @@ class Findings:
         return {"kind": "run", **vars(self), "counts": self.counts and self.counts.by_stage}
 
 
-def keep(
-    setup: Setup, device: Mapping[str, Any], stack: Stack, found: Mapping[str, Any], gpu: Gpu | None = None
-) -> dict[str, Any]:
+def keep(setup: Setup, device: Mapping[str, Any], stack: Stack, found: Mapping[str, Any]) -> dict[str, Any]:
     """Write a record: the findings on a stack, and their conditions. Returns its row.
 
-    device: as `Device.describe` gives it; gpu: the one that did the work.
+    device: as `Device.describe` gives it.
     """
     origin = origin_of(setup, device, stack, found["source_sha"])
-    record = {**origin, "provenance": provenance(gpu), **found}
+    record = {**origin, "provenance": provenance(device.get("bus_id")), **found}
     return to_json(record) | {"id": setup.store.append(record)}
 
 

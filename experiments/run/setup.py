@@ -96,6 +96,11 @@ class Setup:
         return CudaDevice()
 
     @cached_property
+    def bus_id(self) -> str | None:
+        """PCI bus id of the GPU that this process uses; None on a CPU."""
+        return cupy.cuda.Device().pci_bus_id if self.config.device.name == "cuda" else None
+
+    @cached_property
     def racing(self) -> "Device":
         """Device for trials that look for races, whatever the others run on: the PTX device with its detector."""
         return self._ptx(True)
@@ -158,10 +163,10 @@ class Setup:
     @contextmanager
     def exclusive_gpu(self) -> Iterator[None]:
         """On a GPU, wait until no other run of the lab uses it: two measurements on one GPU disturb each other."""
-        if self.config.device.name != "cuda" or self._exclusive:
+        if self.bus_id is None or self._exclusive:
             yield
             return
-        path = self.config.cache / f"gpu-{cupy.cuda.Device().pci_bus_id.replace(':', '-')}.lock"
+        path = self.config.cache / f"gpu-{self.bus_id.replace(':', '-')}.lock"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             file = open(path, "a", encoding="utf-8")  # noqa: SIM115

@@ -10,7 +10,6 @@ from typing import Any
 
 from common.config import budget
 from common.config.run_config import RunConfig
-from common.devices.nvml import Gpu
 from common.errors import LabError, Unfinished
 from common.json_values import to_json
 from common.lazy import cupy
@@ -114,8 +113,7 @@ class Sweep:
         stack = self.config.stacks[index]
         if "kind" not in found:
             found = Findings(source_sha=self.setup.source(stack).sha).as_record() | dict(found)
-        gpu = Gpu.find(device["bus_id"]) if "bus_id" in device else None
-        self.records[index] = keep(self.setup, device, stack, found, gpu)
+        self.records[index] = keep(self.setup, device, stack, found)
         self.show.note(finished(self.records[index]))
 
     def _resume(self, past: Sequence[RunRecord], beat: float | None) -> dict[int, Record]:

@@ -40,11 +40,11 @@ def ask(experiment: Experiment) -> ResultTable:
     def in_formats(form: str, head: str, kv: str) -> dict[str, float]:
         return compare(truth, rounded(experiment, ids, form, head, kv), ids)
 
-    reference = experiment.row("transformers, bf16", short)
+    reference = experiment.row("transformers, bf16", short, on_device=False)
     rows = [{"variant": "transformers, bf16", **reference}] if reference else []
     for form, head, kv in formats:
         name = f"transformers, {form}/{head}/{kv}".removesuffix("/bf16").removesuffix("/bf16")
-        row = experiment.row(name, partial(in_formats, form, head, kv))
+        row = experiment.row(name, partial(in_formats, form, head, kv), on_device=False)
         rows += [{"variant": name, **row}] if row else []
     rows += experiment.session_rows(stacks, lambda session: compare(truth, ours(session, ids), ids))
     notes = [*NOTES, f"{len(ids)} tokens of {experiment.model.name}, weights {experiment.config.weights}."]

@@ -48,7 +48,8 @@ def ask(experiment: Experiment) -> ResultTable:
         cause = f"positions {', '.join(map(str, sorted(missing)))}: the cache has {experiment.model.positions}"
         experiment.left_out.append(f"Left out: {cause}; give model.positions={max(missing) + work.tokens}")
     experiment.show.begin("reference")
-    truth = reference(work)
+    with experiment.exclusive_gpu():
+        truth = reference(work)
 
     def rival(name: str) -> dict[str, Any]:
         if not experiment.on_gpu:

@@ -33,7 +33,7 @@ def ask(experiment: Experiment) -> ResultTable:
     rows: list[dict[str, Any]] = []
     for stack in experiment.stacks(experiment.options.texts("variants")):
         work = partial(_by_arch, experiment, stack, read)
-        found = experiment.row(label_of(stack), work, stack=stack, archs=archs)
+        found = experiment.row(label_of(stack), work, on_device=False, stack=stack, archs=archs)
         rows += (found or {}).values()
     return ResultTable("sass", QUESTION, rows, COUNTED, (*NOTES, f"Compiled by NVRTC {version()}."), keys=2)
 

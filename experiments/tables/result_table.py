@@ -34,8 +34,11 @@ class ResultTable:
         return [{name: _plain(row.get(name)) for name in columns} for row in self.rows]
 
 
-def record_result(result: ResultTable, store: Store, about: Mapping[str, Any]) -> str:
-    """Append `result` as one record, with the fields `about` (model, weights, device, ...); returns its id."""
+def record_result(result: ResultTable, store: Store, about: Mapping[str, Any], bus_id: str | None = None) -> str:
+    """Append `result` as one record, with the fields `about` (model, weights, device, ...); returns its id.
+
+    bus_id: as for `provenance`.
+    """
     lines = result.lines
     return store.append(
         {
@@ -48,7 +51,7 @@ def record_result(result: ResultTable, store: Store, about: Mapping[str, Any]) -
             "notes": list(result.notes),
             "needs_gpu": result.needs_gpu,
             "keys": result.keys,
-            "provenance": provenance(),
+            "provenance": provenance(bus_id),
         }
     )
 
