@@ -16,6 +16,15 @@ def test_experiments_resume_by_default(configured, tmp_path):
     assert not configured("experiment=validate", results).resume
 
 
+def test_an_experiment_resumes_with_the_seed_of_its_own_rows(configured, tmp_path):
+    """Those of an experiment without runs, such as sass: without their seed it would begin again."""
+    row = {"kind": "row", "asked": {"task": "sass", "seed": 7}, "reason": "", "took": 1.0, "provenance": {}}
+    for each in (row | {"asked": {"task": "sass", "seed": 6}}, row, RUN | {"seed": 123}):
+        Store(tmp_path / "r.jsonl").append(each)
+    seeds = {task: configured(f"experiment={task}", f"results={tmp_path}/r.jsonl").seed for task in ("sass", "quality")}
+    assert seeds == {"sass": 7, "quality": 123}
+
+
 def test_a_part_of_a_row_is_noted_and_not_resumed_from(configured, tmp_path, caplog):
     path = tmp_path / "r.jsonl"
     path.write_text('{"id": "a", "schema": 3, "time": "2026", "kind": "run"}\n')

@@ -25,7 +25,7 @@ from common.errors import LabError, known, unknown
 from common.model.format import read_format, read_kv_format
 from common.model.shapes import TRAITS, Model
 from common.model.stages import WARP
-from common.record.record import RunRecord
+from common.record.record import RowRecord, RunRecord
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import choose_stacks
@@ -59,7 +59,6 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
     knobs = {key: value for key, value in top.values.items() if key in catalog.knobs}
     given: bool | None = top.value("resume", bool | None)
     resume = top.text("task") != "run" if given is None else given
-    past = Store(top.location("results")).read(RunRecord) if resume and not top.given("seed") else []
     threads = top.value("threads", Threads)
     if threads % WARP:
         remedy = f"give a multiple of {WARP}, such as {8 * WARP}"
@@ -75,7 +74,7 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
         "positions": positions,
         "formats": formats,
         "weights": weights,
-        "seed": past[-1].seed if past else seed_of(top),
+        "seed": _past_seed(top) if resume and not top.given("seed") else seed_of(top),
         "validation": top.section("validate").read(Validation),
         "timing": _timing(top.section("timing")),
         "budget": Budget(seconds and budget.clock() + seconds, top.number("row_s")),
@@ -139,6 +138,13 @@ def seed_of(top: Section) -> int:
     """The given seed, else a fresh one."""
     given: int | None = top.value("seed", Seed | None)
     return SystemRandom().randrange(SEEDS) if given is None else given
+
+
+def _past_seed(top: Section) -> int:
+    """Seed of the last row of the experiment, else of the last run, else a fresh one."""
+    store, task = Store(top.location("results")), top.text("task")
+    own = [row.asked.seed for row in store.read(RowRecord) if row.asked.task == task]
+    return (own or [run.seed for run in store.read(RunRecord)] or [seed_of(top)])[-1]
 
 
 def _model(shape: Section, device: DeviceChoice, weights: str, root: Path) -> tuple[Model | None, int | None]:

@@ -136,6 +136,7 @@ class Asked:
     """Settings that decide a row of an experiment. task: the experiment's name."""
 
     task: str
+    seed: int
 
 
 @dataclass(frozen=True, kw_only=True)
