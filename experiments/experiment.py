@@ -225,7 +225,8 @@ class Experiment(Setup):
         except (Unfinished, MachineError):
             raise
         except LabError as error:
-            self.left_out.append(f"Left out: {name}: {error}")
+            word = NOT_RUN.capitalize() if type(error) is LabError else "Left out"
+            self.left_out.append(f"{word}: {name}: {error}")
         except Exception as error:  # from a kernel, a library or another engine
             self.left_out.append(f"Left out: {name}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
         finally:
@@ -243,7 +244,8 @@ class Experiment(Setup):
         identity = to_json({**self._about, "row": name, "about": about})
         if self.config.resume:
             for record in reversed(self._rows):
-                if record["asked"] == identity and not str((record["found"] or {}).get("state")).startswith(NOT_RUN):
+                state = (record["found"] or {"state": record["reason"]}).get("state", "")
+                if record["asked"] == identity and not state.lower().startswith(NOT_RUN):
                     self.left_out.extend([record["reason"]] if record["reason"] else [])
                     return record["found"]
         self.show.begin(name)

@@ -49,7 +49,7 @@ def call(tmp_path, monkeypatch) -> Callable[..., tuple[int, Machine]]:
 
 
 def rows(machine: Machine) -> list[Any]:
-    return sorted(tuple(row["asked"].values()) for row in Store(machine.results).records() if row["kind"] == "row")
+    return sorted(tuple(row["asked"].values())[:2] for row in Store(machine.results).records() if row["kind"] == "row")
 
 
 def states(machine: Machine) -> list[tuple[str, str]]:

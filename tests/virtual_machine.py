@@ -69,7 +69,7 @@ class Machine:
             began = self.now
             self.work(inf if step in self.hangs else self.seconds_of(step, number))
             took.append(self.now - began)
-            row = {"kind": "row", "asked": {"task": step, "row": number}, "took": took[-1]}
+            row = {"kind": "row", "asked": {"task": step, "row": number, "seed": 1}, "took": took[-1]}
             store.append(row | {"reason": "", "provenance": {}})
         return Ended(0, "")
 

@@ -44,7 +44,7 @@ def ask(experiment: Experiment) -> ResultTable:
     rows = [{"variant": "transformers, bf16", **reference}] if reference else []
     for form, head, kv in formats:
         name = f"transformers, {form}/{head}/{kv}".removesuffix("/bf16").removesuffix("/bf16")
-        row = experiment.row(name, partial(in_formats, form, head, kv), on_device=False)
+        row = experiment.row(name, partial(in_formats, form, head, kv), on_device=False, formats=[form, head, kv])
         rows += [{"variant": name, **row}] if row else []
     rows += experiment.session_rows(stacks, lambda session: compare(truth, ours(session, ids), ids))
     notes = [*NOTES, f"{len(ids)} tokens of {experiment.model.name}, weights {experiment.config.weights}."]

@@ -102,6 +102,16 @@ def test_a_text_that_does_not_compile_costs_its_row(module, name, run, monkeypat
     assert "no such type" in record["notes"][-1]
 
 
+def test_a_row_for_which_the_machine_lacked_a_tool_is_asked_again(run, monkeypatch):
+    argv = ["experiment=sass", "options.variants=[baseline]", "archs=[sm_90]"]
+    broken(sass, "inspect", monkeypatch, LabError("nvdisasm is not installed", "install it"), "baseline")
+    code, (record,) = run(*argv)
+    assert (code, record["reason"]) == (2, "Not run: baseline: nvdisasm is not installed; install it")
+    monkeypatch.undo()
+    code, (*_, record) = run(*argv)
+    assert (code, [row["variant"] for row in record["table"]]) == (0, ["baseline"])
+
+
 def test_an_interrupted_experiment_goes_on_after_its_last_row(run, monkeypatch):
     called = broken(LabStack, "session", monkeypatch, KeyboardInterrupt(), "fused_head")
     code, records = run(*QUALITY)
@@ -116,11 +126,18 @@ def test_an_interrupted_experiment_goes_on_after_its_last_row(run, monkeypatch):
     assert len(called) == 4
 
 
+def test_a_format_of_bf16_is_not_the_row_of_transformers_in_bf16(run):
+    argv = ["experiment=quality", "options.variants=[baseline]", "options.formats=[bf16]", "options.tokens=3"]
+    tables = [run(*argv)[1][-1]["table"] for _ in ("made", "resumed")]
+    assert tables[0] == tables[1]
+    assert tables[0][0]["mean KL"] > tables[0][1]["mean KL"] == 0
+
+
 def test_a_row_of_another_version_is_made_again(run, monkeypatch):
     argv = ["experiment=sass", "options.variants=[baseline]", "archs=[sm_90]"]
     run(*argv)
     run(*argv)
-    monkeypatch.setattr(experiment, "provenance", lambda: provenance() | {"nvrtc": "99.9"})
+    monkeypatch.setattr(experiment, "provenance", lambda *given: provenance(*given) | {"nvrtc": "99.9"})
     _, records = run(*argv)
     assert [row["asked"]["versions"]["nvrtc"] == "99.9" for row in records if row["kind"] == "row"] == [False, True]
 
