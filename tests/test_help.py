@@ -48,6 +48,12 @@ def test_help_fits_a_screen_and_shows_every_key_as_its_yaml_has_it(module, capfd
     assert (ROOT / "conf" / f"{COMMANDS[module][0]}.yaml").read_text().startswith(f"# {own}\n")
 
 
+def test_help_names_the_keys_of_a_run_that_a_command_refuses(capfd):
+    for module, last in (("experiments.generate", "timeout_s, validate"), ("profiles.__main__", "timeout_s, json")):
+        text = " ".join(shown(module, capfd).split())
+        assert text.endswith(f"but not experiment, resume, timing, archs, budget_s, row_s, {last}")
+
+
 def test_a_topic_is_a_choice_or_a_section(capfd):
     assert "--cuda-graph-trace=node" in shown("profiles.__main__", capfd, "--help", "nsys")
     assert "  rounds: 10 " in shown("experiments.__main__", capfd, "--help", "timing")

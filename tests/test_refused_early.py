@@ -60,13 +60,20 @@ RUNS = ("timing=full", "archs=[sm_80]", "budget_s=5", "row_s=5", "timeout_s=9")
 
 
 @pytest.mark.parametrize("main", [lambda argv: generate.main(["prompt_ids=[1]", *argv]), target.main])
-@pytest.mark.parametrize("key", ["experiment=positions", "resume=true", *RUNS])
+@pytest.mark.parametrize("key", ["experiment=positions", "experiment=validate", "resume=true", *RUNS])
 def test_keys_of_runs_are_refused_where_they_have_no_effect(main, key, tmp_path, capsys):
     more = [] if "experiment" in key else ["variant=baseline"]
     assert main([key, "device=ptx", f"results={tmp_path / 'r.jsonl'}", *more]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: {re.split('[.=]', key)[0]}= has no effect on a ")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("task", ["counts", "sass"])
+@pytest.mark.parametrize("key", ["timing=full", "timing.steps=9", "validate.seeds=2", "timeout_s=9", "blocks=3"])
+def test_an_experiment_that_runs_no_kernel_has_no_settings_of_it(task, key, configured):
+    with pytest.raises(LabError, match=rf"^{re.split('[.=]', key)[0]}= has no effect on experiment={task}; leave it"):
+        configured(f"experiment={task}", key)
 
 
 @pytest.mark.parametrize("key", ["validate=full", "validate.seeds=2"])

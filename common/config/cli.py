@@ -183,11 +183,16 @@ def _composed(config_name: str, arguments: list[str], root: Path) -> tuple[DictC
 
 
 def _set_names(config: DictConfig, choices: Mapping[str, str | None], root: Path) -> None:
-    """Set `name` in the section of each group to the name of its yaml. choices: {group: yaml}, by Hydra."""
+    """Set `name` in the section of each group to the name of its yaml; `experiment`, which is no section, itself.
+
+    choices: {group: yaml}, by Hydra.
+    """
     with flag_override(config, "struct", False):
         for group in read_catalog(root).keys & choices.keys():
             if isinstance(section := config.get(group), DictConfig):
                 section["name"] = choices[group]
+            elif group == "experiment":
+                config[group] = choices[group]
 
 
 def _print_error(error: LabError, debug: bool = False) -> int:

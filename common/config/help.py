@@ -37,7 +37,8 @@ def overview(command: str, root: Path) -> str:
     ]
     parts += ["\n  ".join(["Keys (key=value) and their defaults", *lines])] if lines else []
     if elsewhere:
-        parts.append("Keys of a run are taken, too: python -m experiments --help")
+        but = f", but not {', '.join(_unused(command))}"
+        parts.append(textwrap.fill(f"Keys of a run are taken, too (python -m experiments --help){but}", WIDTH))
     return "\n\n".join(parts)
 
 
@@ -86,8 +87,11 @@ def _parts(name: str, root: Path) -> tuple[list[str], dict[str, str | None]]:
             groups |= chosen
         elif isinstance(entry, dict):
             groups |= {key: value for key, value in entry.items() if " " not in key}
-    unused = {key for command, keys in UNUSED.values() if command == name for key in keys}
-    return files, {key: value for key, value in groups.items() if key not in unused}
+    return files, {key: value for key, value in groups.items() if key not in _unused(name)}
+
+
+def _unused(command: str) -> list[str]:
+    return [key for name, keys in UNUSED.values() if name == command != RUN for key in keys]
 
 
 def _blocks(root: Path, name: str) -> Blocks:

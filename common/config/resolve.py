@@ -20,7 +20,7 @@ from common.config.budget import Budget
 from common.config.device_choice import DEVICES, DeviceChoice, choose_device
 from common.config.run_config import SEEDS, PtxOptions, RunConfig, Seed, Threads, Timing, Validation
 from common.config.section import Section, absolute
-from common.config.unused import refuse_runs_keys
+from common.config.unused import UNUSED, refuse_runs_keys
 from common.errors import LabError, known, unknown
 from common.model.format import read_format, read_kv_format
 from common.model.shapes import TRAITS, Model
@@ -50,9 +50,11 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
     catalog = read_catalog(root)
     top = Section.from_config(cfg)
     top.only(catalog.keys | catalog.knobs)
-    if top.given("experiment"):
+    if isinstance(top.values["experiment"], dict):
         raise LabError("the experiment's yaml has no `# @package _global_`", "write it in the first line")
 
+    if (what := f"experiment={top.text('task')}") in UNUSED:
+        refuse_runs_keys(cfg, what)
     device, weights = choose_device(top.section("device").choice("name", DEVICES)), _weights(top)
     model, positions = _model(top.section("model"), device, weights, root)
     formats = _formats(top)

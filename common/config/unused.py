@@ -1,4 +1,4 @@
-"""Keys of a run that other commands refuse and leave out of their help."""
+"""Keys of a run that other commands, and some experiments, refuse; commands leave them out of their help."""
 
 from omegaconf import DictConfig
 
@@ -6,11 +6,14 @@ from common.config.section import Section
 from common.errors import LabError
 
 RUNS = ("experiment", "resume", "timing", "archs", "budget_s", "row_s")
-UNUSED = {  # {a command in errors: (its yaml, keys of a run without effect on it)}
+COMPILED = ("timing", "validate", "timeout_s", "blocks")
+UNUSED = {  # {a command or an experiment in errors: (its yaml, keys of a run without effect on it)}
     "a coverage run": ("coverage", RUNS),
     "a generation": ("generate", (*RUNS, "timeout_s", "validate")),
     "a profile": ("profiles", (*RUNS, "timeout_s", "json")),
     "a server": ("serve", (*RUNS, "timeout_s", "validate", "json")),
+    "experiment=counts": ("config", (*COMPILED, "archs", "resume")),
+    "experiment=sass": ("config", COMPILED),
 }
 
 
@@ -19,8 +22,8 @@ def refuse_runs_keys(cfg: DictConfig, what: str) -> None:
     from common.config.cli import composed  # imports Hydra, which a worker does without
 
     command, keys = UNUSED[what]
-    given, usual = (Section.from_config(config).values for config in (cfg, composed(command, [])))
+    like = composed(command, [what] if "=" in what else [])
+    given, usual = (Section.from_config(config).values for config in (cfg, like))
     for key in keys:
-        own = "task" if key == "experiment" else key  # set by a yaml in experiment/
-        if given[own] != usual[own]:
+        if given[key] != usual[key]:
             raise LabError(f"{key}= has no effect on {what}", "leave it out, or run python -m experiments")

@@ -31,8 +31,9 @@ def run(cpu_cache: Path, tmp_path: Path, seed) -> Callable[..., tuple[int, list[
 
     def run(*overrides: str) -> tuple[int, list[dict[str, Any]]]:
         results = tmp_path / "records.jsonl"
-        common = ["device=ptx", "model=tiny", "blocks=2", f"cache={cpu_cache}", f"results={results}", f"seed={seed}"]
-        return main([*common, *overrides]), Store(results).records()
+        common = ["device=ptx", "model=tiny", f"cache={cpu_cache}", f"results={results}", f"seed={seed}"]
+        grid = [] if overrides[0].endswith(("=sass", "=counts")) else ["blocks=2"]
+        return main([*common, *grid, *overrides]), Store(results).records()
 
     return run
 
