@@ -23,8 +23,8 @@ EVENTS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-A
 
 def make_app(line: Line, decoder: Decoder, served: ServedModels, settings: Settings) -> FastAPI:
     """The application, whose requests wait in `line` for `decoder`."""
-    # Without the pages of documentation, which load scripts from elsewhere.
-    app = FastAPI(title="megakernel-lab", docs_url=None, redoc_url=None, exception_handlers=HANDLERS)
+    # Without a schema, and so without the pages of documentation, which load scripts from elsewhere.
+    app = FastAPI(openapi_url=None, exception_handlers=HANDLERS)
     app.add_middleware(Limits, settings=settings)
 
     async def answer(request: HttpRequest, body: CompletionBody | ChatBody) -> Response:
@@ -62,11 +62,11 @@ def make_app(line: Line, decoder: Decoder, served: ServedModels, settings: Setti
         """Settings of the page."""
         return {"model": served.model, "started": served.started, "variants": served.variants, **decoder.about}
 
-    @app.get("/", include_in_schema=False)
+    @app.get("/")
     async def page() -> FileResponse:
         return await file("page.html")
 
-    @app.get("/{name}", include_in_schema=False)
+    @app.get("/{name}")
     async def file(name: str) -> FileResponse:
         if name not in NAMES:
             raise ApiError(404, f"there is nothing at /{name}", "not_found")
