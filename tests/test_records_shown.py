@@ -112,6 +112,8 @@ GENERATE = "python -m experiments.generate 'prompt=\"Once upon\"' weights=.../a"
         ("python -m experiments experiment=sync_cost", {"asked": {"task": "sync_cost", "row": "a", "seed": 6}},
          "python -m experiments experiment=sync_cost seed=6"),
         (GENERATE, {"seed": 7}, f"{GENERATE} seed=7  (the record has no folders: complete weights)"),
+        ("""python -m profiles 'weights='"'"'.../my model'"'"''""", {"seed": 7},
+         """python -m profiles 'weights='"'"'.../my model'"'"'' seed=7  (the record has no folders: complete weights)"""),
         ("python mine.py", {"seed": 8}, "python mine.py  (seed 8)"),
     ],
 )  # fmt: skip

@@ -71,7 +71,7 @@ def _command(row: Record) -> str:
     words = [word for word in shlex.split(recorded) if not word.startswith(("results=", "cache="))]
     if seed is not None and not any(word.startswith("seed=") for word in words):
         words.append(f"seed={seed}")
-    cut = [word.partition("=")[0] for word in words if "=.../" in word]
+    cut = [word.partition("=")[0] for word in words if re.search(r"""[=,["']\.\.\./""", word)]
     missing = f"  (the record has no folders: complete {', '.join(cut)})" if cut else ""
     return shlex.join(words) + missing
 
