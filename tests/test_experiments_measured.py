@@ -124,6 +124,22 @@ def test_positions_show_parent_and_variant(measured):
         assert (row["baseline us"], row["split_kv us"]) == (pytest.approx(1200), pytest.approx(1100))
 
 
+def test_a_stack_that_was_timed_keeps_its_time_beside_those_that_have_it_as_parent(measured):
+    """Which were measured later, when all took 2 % longer; and it has no effect, as it has no parent."""
+
+    class Later(Measured):
+        def record(self, stack) -> dict[str, Any]:
+            record = super().record(stack)
+            for each in record["latencies"] if stack.parent != stack.variants else ():
+                each["seconds"] = {"median": 1.02 * each["seconds"]["median"]}
+            return record
+
+    for names in ("baseline,vec128", "vec128,baseline"):
+        row, *_ = measured("positions", f"options.variants=[{names}]", kind=Later)
+        assert (row["baseline us"], row["vec128 us"]) == (pytest.approx(1200), pytest.approx(1.02 * 1100))
+        assert "baseline effect %" not in row
+
+
 def test_positions_end_with_the_cache(measured):
     line = "Left out: positions [100, 200, 300, 1024, 4096, 16384]: model.positions is 100"
     rows = measured("positions", "model.positions=100", left_out=[line])

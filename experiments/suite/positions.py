@@ -31,10 +31,12 @@ def _measured(experiment: Experiment, stacks: Sequence[Stack], rows: Sequence[di
         at = {latency["position"]: latency for latency in of_stack}
         for row in rows:
             if latency := at.get(row["position"]):
-                us, effect = microseconds(latency), latency["comparison"]["effect"] if latency["comparison"] else 0.0
-                row[f"{title(stack.parent)} us"] = us / (1 + effect)
+                us, pair = microseconds(latency), latency["comparison"]
+                if pair:
+                    row.setdefault(f"{title(stack.parent)} us", us / (1 + pair["effect"]))
                 row[f"{name} us"] = us
-                row[f"{name} effect %"] = 100 * effect
+                if pair:
+                    row[f"{name} effect %"] = 100 * pair["effect"]
     return names
 
 
