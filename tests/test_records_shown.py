@@ -100,6 +100,7 @@ def test_a_row_of_an_experiment_has_its_own_name(store, shows):
 
 
 GENERATE = "python -m experiments.generate 'prompt=\"Once upon\"' weights=.../a"
+QUOTED = """python -m profiles 'weights='"'"'.../my model'"'"''"""
 
 
 @pytest.mark.parametrize(
@@ -112,8 +113,7 @@ GENERATE = "python -m experiments.generate 'prompt=\"Once upon\"' weights=.../a"
         ("python -m experiments experiment=sync_cost", {"asked": {"task": "sync_cost", "row": "a", "seed": 6}},
          "python -m experiments experiment=sync_cost seed=6"),
         (GENERATE, {"seed": 7}, f"{GENERATE} seed=7  (the record has no folders: complete weights)"),
-        ("""python -m profiles 'weights='"'"'.../my model'"'"''""", {"seed": 7},
-         """python -m profiles 'weights='"'"'.../my model'"'"'' seed=7  (the record has no folders: complete weights)"""),
+        (QUOTED, {"seed": 7}, f"{QUOTED} seed=7  (the record has no folders: complete weights)"),
         ("python mine.py", {"seed": 8}, "python mine.py  (seed 8)"),
     ],
 )  # fmt: skip

@@ -4,6 +4,7 @@ from typing import Any
 
 from common.compile.source import Source
 from common.devices.counters import Counts
+from common.errors import LabError
 from common.model.stages import DEFINITIONS, LAYER, STAGES
 from experiments.experiment import Experiment
 from experiments.tables.result_table import COUNTED, ResultTable
@@ -21,6 +22,8 @@ def ask(experiment: Experiment) -> ResultTable:
     """Rows of probes and of variants on a GPU; without one, of the bytes of each stage, as GPU time is not to count."""
     if not experiment.on_gpu:
         experiment.check_given(())  # the bytes are the baseline's
+        if experiment.options.given("variants") and experiment.options.texts("variants"):
+            raise LabError(f"options.variants has no effect on device={experiment.config.device.name}", "leave it out")
         gpu, stages = experiment.gpu, _stages(experiment)
         for row in stages:
             row[f"estimate us, {gpu.name}"] = 1e3 * row["MB"] / gpu.read_gbps

@@ -209,6 +209,7 @@ def test_counts_are_stored_and_used_again(tiny: Model, cpu_cache: Path, tmp_path
         ("sass", "archs=[]", "archs=[] leaves nothing to read; name one"),
         ("energy", "options.seconds=-1", "options.seconds=-1 is not a positive number"),
         ("energy", "options.seconds=1.5", "is too short: a GPU's power is an average over 1 s; give options.seconds=2"),
+        ("roofline", "options.variants=[vec128]", "options.variants has no effect on device=ptx; leave it out"),
         ("sync_cost", "options.cpu_blocks=0", "is not a whole number in 1..1024"),
     ],
 )
