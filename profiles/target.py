@@ -83,7 +83,7 @@ def run_target(cfg: DictConfig) -> int:
 def decode(passed: "LabStack", position: int, tokens: int) -> None:
     """Decode twice: once to warm up, and once between cudaProfilerStart and Stop."""
     stack, per_launch = passed.stack.variants, passed.source.tokens_per_launch
-    with closing(passed.session()) as session:
+    with passed.setup.exclusive_gpu(), closing(passed.session()) as session:
         rewind(session, position, tokens)
         session.run(tokens)
         rewind(session, position, tokens)

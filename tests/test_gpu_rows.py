@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 from threading import Thread
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from experiments.run.worker import answer
 from experiments.suite import find
 from experiments.tables.progress import Quiet
 from experiments.tables.result_table import MEASURED, ResultTable, record_result
+from profiles import target
 
 pytestmark = pytest.mark.cpu
 SHORT = {"timing.rounds": 8, "timing.max_rounds": 8, "timing.steps": 1, "timing.warmup": 1, "timing.tokens": 1}
@@ -123,6 +125,27 @@ def test_idle_power_is_that_of_a_gpu_that_no_other_run_uses(asking, monkeypatch)
     energy.measure = lambda stacks: [{"latencies": ()}]
     assert find("energy")(energy).rows == [{"variant": "idle", "average W": 9, "peak W": 9}]
     assert alone == [True]
+
+
+def test_a_timeline_and_what_a_profiler_sees_have_the_gpu_alone(setup, monkeypatch):
+    alone, seen = list[bool](), list[list[bool]]()
+
+    @contextmanager
+    def held(setup):
+        alone.append(True)
+        yield
+        alone.append(False)
+
+    def run(session, *given):
+        seen.append(alone[-1:])
+
+    monkeypatch.setattr(Setup, "exclusive_gpu", held)
+    stack = steps.LabStack(setup, setup.choose("baseline", {}))
+    monkeypatch.setattr("common.devices.cuda.CudaSession.run", run)
+    monkeypatch.setattr(steps, "read", run)
+    stack.timeline()
+    target.decode(stack, 1, 2)
+    assert seen == [[True]] * 6
 
 
 def test_records_name_the_gpu_that_the_work_used_and_not_the_first_of_nvml(setup, monkeypatch):

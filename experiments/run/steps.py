@@ -182,7 +182,7 @@ class LabStack:
         if not setup.trace:
             return LabStack(Setup(setup.config, setup.show, trace=True), self.stack).timeline(position)
         device = setup.config.device.name
-        with closing(self.session()) as session:
+        with setup.exclusive_gpu(), closing(self.session()) as session:
             for _ in ("warm up", "trace"):
                 rewind(session, position, 1)
                 session.run(1)
