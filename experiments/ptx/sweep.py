@@ -62,7 +62,8 @@ def _swept(machine: Machine, rows: Sequence[Row]) -> int:
     else:
         for report in reports:
             print(report)
-        terminal(Table.of(table, names=1))
+        seeds = [f"seed {row.settings.seed}" for row in rows if "seed" not in row.label]
+        terminal(Table.of(table, names=1), heading="".join(seeds[:1]))
     return int(bool(reports))
 
 

@@ -163,7 +163,8 @@ def test_a_sweep_is_a_table_with_a_verdict_for_each_row(command, scaled):
         "wanted": 6 * 63.0,
     }  # fmt: skip
     assert [row["counts"]["stored B"] for row in found] == [256, 256, 512, 512], "rows of a block of two do it twice"
-    code, out, _ = command("k.cu", "own/k.yaml", "sweep=[{block:64,define:{TIMES:2}}]", expect)
+    code, out, _ = command("k.cu", "own/k.yaml", "sweep=[{block:64,define:{TIMES:2}}]", expect, "seed=7")
+    assert "seed 7" in out.splitlines(), "repeats it where none was given"
     assert code == 0
     assert "finished" in out
     code, out, _ = command("k.cu", "own/k.yaml", "sweep={grid:[1,2],block:[2048,64]}", "out=made")
