@@ -70,7 +70,7 @@ def test_keys_of_runs_are_refused_where_they_have_no_effect(main, key, tmp_path,
 
 
 @pytest.mark.parametrize("task", ["counts", "sass"])
-@pytest.mark.parametrize("key", ["timing=full", "timing.steps=9", "validate.seeds=2", "timeout_s=9", "blocks=3"])
+@pytest.mark.parametrize("key", ["timing=full", "timing.steps=9", "validate.seeds=2", "blocks=3"])
 def test_an_experiment_that_runs_no_kernel_has_no_settings_of_it(task, key, configured):
     with pytest.raises(LabError, match=rf"^{re.split('[.=]', key)[0]}= has no effect on experiment={task}; leave it"):
         configured(f"experiment={task}", key)

@@ -6,7 +6,7 @@ from common.config.section import Section
 from common.errors import LabError
 
 RUNS = ("experiment", "resume", "timing", "archs", "budget_s", "row_s")
-COMPILED = ("timing", "validate", "timeout_s", "blocks")
+COMPILED = ("timing", "validate", "blocks")  # not timeout_s, which evidence may give to all steps
 UNUSED = {  # {a command or an experiment in errors: (its yaml, keys of a run without effect on it)}
     "a coverage run": ("coverage", RUNS),
     "a generation": ("generate", (*RUNS, "timeout_s", "validate")),

@@ -58,7 +58,7 @@ class Evidence:
         self.device, self.gpu = choice.name, choice.why if choice.name == "cuda" else "cpu"
         self.store.check()
         for arg in settings.args:
-            if (key := arg.partition("=")[0]) in OWN or "=" not in arg:
+            if (key := arg.partition("=")[0].lstrip("+")) in OWN or "=" not in arg:
                 raise LabError(f"args: {arg}: {key}= is the plan's own, or no key", "give keys such as threads=512")
         if settings.args:
             composed("config", settings.args)
