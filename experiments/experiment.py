@@ -283,6 +283,6 @@ class Experiment(Setup):
 
     @cached_property
     def _took(self) -> list[float]:
-        """Seconds of rows of this experiment on this device, the newest last."""
-        device = to_json(self.config.device)
-        return [row["took"] for row in self._rows if row["asked"]["device"] == device]
+        """Seconds of rows of this experiment with this model on this device, the newest last."""
+        own = to_json([self.config.device, self.model])
+        return [row["took"] for row in self._rows if [row["asked"]["device"], row["asked"]["model"]] == own]
