@@ -26,15 +26,20 @@ def test_power_before_a_load_is_in_no_sample_of_it():
     assert average(samples) < 470
 
 
-def test_the_rate_is_that_of_decoding_and_not_of_the_time_between_two_runs(monkeypatch):
-    """A run of 4 tokens decodes for 2 ms, says the GPU, and takes the host 20 ms with what is queued around it."""
+@pytest.mark.parametrize("drafts", [0, 1])
+def test_the_rate_is_that_of_decoding_and_not_of_the_time_between_two_runs(drafts, monkeypatch):
+    """A run of 4 tokens decodes for 2 ms, says the GPU, and takes the host 20 ms with what is queued around it.
+
+    With a draft in each of its two steps, all of which are right, it has as many.
+    """
     monkeypatch.setattr(energy, "SETTLE", 0.0)
 
     def timed(steps, repeats):
         time.sleep(0.02)
         return [0.002 / steps] * repeats
 
-    session = SimpleNamespace(reset=lambda ids, position: None, time=timed)
+    layout = SimpleNamespace(tokens=1 + drafts, state={"position": SimpleNamespace(offset=1)})
+    session = SimpleNamespace(reset=lambda ids, position: None, time=timed, layout=layout, state=lambda: [0, 4])
     model = SimpleNamespace(positions=8)
     readings = cycle([300.0, None])  # a driver may answer a query with an error
     gpu = SimpleNamespace(reading=lambda: {"power_w": next(readings)})

@@ -64,11 +64,13 @@ def average(samples: Sequence[tuple[float, float]]) -> float:
 def _decode(model: Model, session: Any, gpu: Gpu, seconds: float) -> dict[str, Any]:
     """Decode the first half of the cache again and again for at least `seconds`, and read power meanwhile.
 
-    The rate is of decoding alone, by the GPU's own clock, without the time between two runs.
+    The rate is of decoding alone, by the GPU's own clock, without the time between two runs. With drafts a step has as
+    many tokens as it accepts.
     """
-    steps, decoded = model.positions // 2, list[float]()
+    steps, decoded = model.positions // 2 // session.layout.tokens, list[float]()
     session.reset([0], position=0)
     session.time(steps, 1)  # loads the kernel
+    tokens = int(session.state()[session.layout.state["position"].offset])
 
     def run() -> None:
         began = time.perf_counter()
@@ -76,7 +78,7 @@ def _decode(model: Model, session: Any, gpu: Gpu, seconds: float) -> dict[str, A
             decoded.extend(session.time(steps, 1))
 
     samples = settled(_sample(gpu, run))
-    rate, power = 1 / fmean(decoded), average(samples)
+    rate, power = tokens / steps / fmean(decoded), average(samples)
     return {
         "average W": power,
         "peak W": max(watt for _, watt in samples),
