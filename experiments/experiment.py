@@ -23,6 +23,7 @@ from experiments.run.setup import Setup
 from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
 from experiments.tables.row import label, label_of, plausible
 
+Figures = Mapping[str, Any]
 ROW = "row"  # kind of the record of one row of an experiment
 NOT_RUN = "not run"  # state of a row that lacks something here: it is asked again, as it may be there now
 TIME = "GPU time; a count here is exact, an estimate is arithmetic with measured costs (experiments/estimate.py)"
@@ -134,7 +135,7 @@ class Experiment(Setup):
     def answer(
         self,
         question: str,
-        rows: Sequence[Mapping[str, Any]],
+        rows: Sequence[Figures],
         notes: Sequence[str] = (),
         otherwise: tuple[str, str | None] = (COUNTED, TIME),
         keys: int = 1,
@@ -143,9 +144,7 @@ class Experiment(Setup):
         basis, missing = (MEASURED, None) if self.on_gpu else otherwise
         return ResultTable(self.config.task, question, rows, basis, notes, missing, keys)
 
-    def latencies(
-        self, stacks: Sequence[Stack], positions: Sequence[int] = ()
-    ) -> list[tuple[Stack, list[Mapping[str, Any]]]]:
+    def latencies(self, stacks: Sequence[Stack], positions: Sequence[int] = ()) -> list[tuple[Stack, list[Figures]]]:
         """Each stack with its measured latencies; a stack without any is left out.
 
         positions: each in a record of its own, so that an interruption loses no other; (): those of the run.
@@ -189,18 +188,16 @@ class Experiment(Setup):
                 raise MachineError(f"{record['variant']}: {record['reason']}", "give the command again")
         return records
 
-    def rows(self, stacks: Sequence[Stack], work: Callable[[Stack], Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def rows(self, stacks: Sequence[Stack], work: Callable[[Stack], Figures]) -> list[dict[str, Any]]:
         """`work(stack)` of each stack under its label; one that fails is left out."""
         rows = [(label_of(stack), self.attempt(label_of(stack), partial(work, stack))) for stack in stacks]
         return [{"variant": name, **row} for name, row in rows if row]
 
-    def session_rows(
-        self, stacks: Sequence[Stack], work: Callable[[Session], Mapping[str, Any]]
-    ) -> list[dict[str, Any]]:
+    def session_rows(self, stacks: Sequence[Stack], work: Callable[[Session], Figures]) -> list[dict[str, Any]]:
         """`work(session)` of each stack under its label, kept as `row` does; one that fails is left out."""
         from experiments.run.steps import LabStack
 
-        def in_session(stack: Stack) -> Mapping[str, Any]:
+        def in_session(stack: Stack) -> Figures:
             with closing(LabStack(self, stack).session()) as session:
                 return work(session)
 
@@ -233,9 +230,7 @@ class Experiment(Setup):
             self._took.append(budget.clock() - began)
         return None
 
-    def row(
-        self, name: str, work: Callable[[], Mapping[str, Any]], on_device: bool = True, **about: Any
-    ) -> Mapping[str, Any] | None:
+    def row(self, name: str, work: Callable[[], Figures], on_device: bool = True, **about: Any) -> Figures | None:
         """`attempt`, kept as a record at once: an interruption loses no finished row, and resuming takes it from there.
 
         on_device: `work` may use the GPU, and has it alone.

@@ -4,7 +4,6 @@ import pytest
 from whole_rows import RUN
 
 from common.errors import Unfinished
-from common.json_values import to_json
 from common.record.store import Store
 from experiments.experiment import Experiment
 from experiments.tables.progress import Quiet
@@ -31,10 +30,9 @@ def test_an_experiment_resumes_with_the_seed_of_its_own_rows(configured, tmp_pat
 
 
 def test_rows_of_another_model_say_nothing_of_the_seconds_of_a_row(configured, tmp_path):
-    """A large model's rows of 1,000 s do not keep a small one from a budget of a minute."""
     given = ["experiment=sass", "device=ptx", "budget_s=60", "row_s=1", f"results={tmp_path}/r.jsonl"]
-    large, small = (Experiment(configured(*given, model), Quiet()) for model in ("model=qwen3_4b", "model=tiny"))
-    asked = {"task": "sass", "seed": 1, "device": to_json(large.config.device), "model": to_json(large.model)}
+    large, small = (Experiment(configured(*given, f"model={name}"), Quiet()) for name in ("qwen3_4b", "tiny"))
+    asked = {"task": "sass", "seed": 1, "device": large.config.device, "model": large.model}
     large.store.append({"kind": "row", "asked": asked, "reason": "", "took": 1000.0, "provenance": {}})
     assert small.attempt("a row", lambda: 5) == 5
     with pytest.raises(Unfinished, match="at about 1000 s each"):

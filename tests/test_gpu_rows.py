@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import replace
 from threading import Thread
 from types import SimpleNamespace
@@ -10,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from common.config.device_choice import DeviceChoice
+from common.config.section import Section
 from common.validate.trials import TRIALS
 from experiments.experiment import Experiment
 from experiments.run import pool, steps
@@ -42,18 +42,6 @@ def setup(cupy, configured, cpu_cache, tmp_path, monkeypatch):
         f"results={tmp_path}/r.jsonl",
     )
     return Setup(replace(config, device=DeviceChoice("cuda", "the stand-in"), ptx=None), Quiet())
-
-
-@pytest.fixture
-def asking(setup, configured, tmp_path):
-    """An experiment on the stand-in."""
-
-    def make(task: str, *given: str) -> Experiment:
-        where = [f"cache={setup.config.cache}", f"results={tmp_path}/r.jsonl"]
-        config = configured(f"experiment={task}", "model=tiny", "device=ptx", *given, *where)
-        return Experiment(replace(config, device=setup.config.device, ptx=None), Quiet())
-
-    return make
 
 
 def test_a_row_compiles_before_it_takes_the_gpu_and_does_nothing_twice(setup, cupy, monkeypatch):
@@ -110,42 +98,28 @@ def test_a_row_that_an_experiment_measures_itself_has_the_gpu_alone(setup):
     assert alone == [True]
 
 
-def test_a_row_that_only_compiles_leaves_the_gpu_to_others(asking):
-    sass, used = asking("sass", "options.variants=[vec128]", "archs=[sm_90]"), list[bool]()
-    sass.exclusive_gpu = lambda: used.append(True)
-    assert len(find("sass")(sass).rows) == 1
-    assert not used
+def test_a_row_that_only_compiles_leaves_the_gpu_to_others(setup):
+    experiment, used = (
+        Experiment(replace(setup.config, archs=("sm_90",), options=Section({"variants": []})), Quiet()),
+        [],
+    )
+    experiment.stacks, experiment.exclusive_gpu = lambda names: setup.config.stacks, lambda: used.append(True)
+    assert (len(find("sass")(experiment).rows), used) == (1, [])
 
 
-def test_idle_power_is_that_of_a_gpu_that_no_other_run_uses(asking, monkeypatch):
-    energy, alone = asking("energy"), list[bool]()
-    sample = lambda *_: alone.append(energy._exclusive) or [(0, 9), (1, 9)]  # noqa: E731
+def test_what_is_not_validated_or_timed_has_the_gpu_alone_too(setup, monkeypatch):
+    """Idle power, a timeline, and what a profiler sees."""
+    setup, alone = Experiment(replace(setup.config, options=Section({"seconds": 2})), Quiet(), trace=True), list[bool]()
+    sample = lambda *_: alone.append(setup._exclusive) or [(0, 9), (1, 9)]  # noqa: E731
+    for place in ("experiments.suite.energy._sample", "common.devices.cuda.CudaSession.run"):
+        monkeypatch.setattr(place, sample)
     monkeypatch.setattr("experiments.suite.energy.SETTLE", 0)
-    monkeypatch.setattr("experiments.suite.energy._sample", sample)
-    energy.measure = lambda stacks: [{"latencies": ()}]
-    assert find("energy")(energy).rows == [{"variant": "idle", "average W": 9, "peak W": 9}]
-    assert alone == [True]
-
-
-def test_a_timeline_and_what_a_profiler_sees_have_the_gpu_alone(setup, monkeypatch):
-    alone, seen = list[bool](), list[list[bool]]()
-
-    @contextmanager
-    def held(setup):
-        alone.append(True)
-        yield
-        alone.append(False)
-
-    def run(session, *given):
-        seen.append(alone[-1:])
-
-    monkeypatch.setattr(Setup, "exclusive_gpu", held)
-    stack = steps.LabStack(setup, setup.choose("baseline", {}))
-    monkeypatch.setattr("common.devices.cuda.CudaSession.run", run)
-    monkeypatch.setattr(steps, "read", run)
-    stack.timeline()
-    target.decode(stack, 1, 2)
-    assert seen == [[True]] * 6
+    monkeypatch.setattr(steps, "read", lambda *_: None)
+    setup.measure = lambda stacks: [{"latencies": ()}]
+    assert find("energy")(setup).rows == [{"variant": "idle", "average W": 9, "peak W": 9}]
+    steps.LabStack(setup, setup.choose("baseline", {})).timeline()
+    target.decode(steps.LabStack(setup, setup.choose("baseline", {})), 1, 2)
+    assert alone == [True] * 6
 
 
 def test_records_name_the_gpu_that_the_work_used_and_not_the_first_of_nvml(setup, monkeypatch):

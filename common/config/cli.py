@@ -183,10 +183,7 @@ def _composed(config_name: str, arguments: list[str], root: Path) -> tuple[DictC
 
 
 def _set_names(config: DictConfig, choices: Mapping[str, str | None], root: Path) -> None:
-    """Set `name` in the section of each group to the name of its yaml; `experiment`, which is no section, itself.
-
-    choices: {group: yaml}, by Hydra.
-    """
+    """Set `name` in each group's section, and `experiment`, to the name of its yaml. choices: {group: yaml}."""
     with flag_override(config, "struct", False):
         for group in read_catalog(root).keys & choices.keys():
             if isinstance(section := config.get(group), DictConfig):

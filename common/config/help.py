@@ -37,8 +37,8 @@ def overview(command: str, root: Path) -> str:
     ]
     parts += ["\n  ".join(["Keys (key=value) and their defaults", *lines])] if lines else []
     if elsewhere:
-        but = f", but not {', '.join(_unused(command))}"
-        parts.append(textwrap.fill(f"Keys of a run are taken, too (python -m experiments --help){but}", WIDTH))
+        text = "Keys of a run are taken, too (python -m experiments --help), but not "
+        parts.append(textwrap.fill(text + ", ".join(_unused(command)), WIDTH))
     return "\n\n".join(parts)
 
 

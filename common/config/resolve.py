@@ -53,14 +53,14 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
     if isinstance(top.values["experiment"], dict):
         raise LabError("the experiment's yaml has no `# @package _global_`", "write it in the first line")
 
-    if (what := f"experiment={top.text('task')}") in UNUSED:
+    if (what := f"experiment={(task := top.text('task'))}") in UNUSED:
         refuse_runs_keys(cfg, what)
     device, weights = choose_device(top.section("device").choice("name", DEVICES)), _weights(top)
     model, positions = _model(top.section("model"), device, weights, root)
     formats = _formats(top)
     knobs = {key: value for key, value in top.values.items() if key in catalog.knobs}
     given: bool | None = top.value("resume", bool | None)
-    resume = top.text("task") != "run" if given is None else given
+    resume = task != "run" if given is None else given
     threads = top.value("threads", Threads)
     if threads % WARP:
         remedy = f"give a multiple of {WARP}, such as {8 * WARP}"
@@ -76,7 +76,7 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
         "positions": positions,
         "formats": formats,
         "weights": weights,
-        "seed": _past_seed(top) if resume and not top.given("seed") else seed_of(top),
+        "seed": _past_seed(top, task) if resume and not top.given("seed") else seed_of(top),
         "validation": top.section("validate").read(Validation),
         "timing": _timing(top.section("timing")),
         "budget": Budget(seconds and budget.clock() + seconds, top.number("row_s")),
@@ -142,11 +142,11 @@ def seed_of(top: Section) -> int:
     return SystemRandom().randrange(SEEDS) if given is None else given
 
 
-def _past_seed(top: Section) -> int:
-    """Seed of the last row of the experiment, else of the last run, else a fresh one."""
-    store, task = Store(top.location("results")), top.text("task")
-    own = [row.asked.seed for row in store.read(RowRecord) if row.asked.task == task]
-    return (own or [run.seed for run in store.read(RunRecord)] or [seed_of(top)])[-1]
+def _past_seed(top: Section, task: str) -> int:
+    """Seed of the last row of the experiment `task`, else of the last run, else a fresh one."""
+    past = Store(top.location("results"))
+    own = [row.asked.seed for row in past.read(RowRecord) if row.asked.task == task]
+    return (own or [run.seed for run in past.read(RunRecord)] or [seed_of(top)])[-1]
 
 
 def _model(shape: Section, device: DeviceChoice, weights: str, root: Path) -> tuple[Model | None, int | None]:

@@ -6,14 +6,13 @@ from common.config.section import Section
 from common.errors import LabError
 
 RUNS = ("experiment", "resume", "timing", "archs", "budget_s", "row_s")
-COMPILED = ("timing", "validate", "blocks")  # not timeout_s, which evidence may give to all steps
 UNUSED = {  # {a command or an experiment in errors: (its yaml, keys of a run without effect on it)}
     "a coverage run": ("coverage", RUNS),
     "a generation": ("generate", (*RUNS, "timeout_s", "validate")),
     "a profile": ("profiles", (*RUNS, "timeout_s", "json")),
     "a server": ("serve", (*RUNS, "timeout_s", "validate", "json")),
-    "experiment=counts": ("config", (*COMPILED, "archs", "resume")),
-    "experiment=sass": ("config", COMPILED),
+    "experiment=counts": ("config", ("timing", "validate", "blocks", "archs", "resume")),
+    "experiment=sass": ("config", ("timing", "validate", "blocks")),  # `args` of evidence may have timeout_s
 }
 
 

@@ -32,10 +32,9 @@ def _measured(experiment: Experiment, stacks: Sequence[Stack], rows: Sequence[di
         for row in rows:
             if latency := at.get(row["position"]):
                 us, pair = microseconds(latency), latency["comparison"]
-                if pair:
-                    row.setdefault(f"{title(stack.parent)} us", us / (1 + pair["effect"]))
                 row[f"{name} us"] = us
                 if pair:
+                    row.setdefault(f"{title(stack.parent)} us", us / (1 + pair["effect"]))
                     row[f"{name} effect %"] = 100 * pair["effect"]
     return names
 

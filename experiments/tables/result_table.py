@@ -35,10 +35,7 @@ class ResultTable:
 
 
 def record_result(result: ResultTable, store: Store, about: Mapping[str, Any], bus_id: str | None = None) -> str:
-    """Append `result` as one record, with the fields `about` (model, weights, device, ...); returns its id.
-
-    bus_id: as for `provenance`.
-    """
+    """Append `result` as one record, with the fields `about` (model, device); returns its id. bus_id: of the GPU."""
     lines = result.lines
     return store.append(
         {
