@@ -11,6 +11,7 @@ from serving import LIMITS, serving
 
 from common.config.cli import composed
 from common.config.resolve import split
+from common.config.section import Section
 from common.errors import LabError
 from common.stacks.catalog import read_catalog
 from experiments.serve import main
@@ -43,6 +44,9 @@ def test_the_key_is_that_of_the_environment(monkeypatch):
     monkeypatch.setenv("LAB_API_KEY", "secret")
     own, _ = split(composed("serve", []), SERVER_KEYS)
     assert read_settings(own).api_key == "secret"
+    for key in ("schl\u00fcssel", "secret\r"):  # which the server would refuse, or no client can send
+        with pytest.raises(LabError, match="the API key cannot be a header's value"):
+            read_settings(Section(own.values | {"api_key": key}))
 
 
 def test_the_missing_extra_is_named(capsys, monkeypatch):

@@ -1,5 +1,6 @@
 """Settings of the server: where it listens, who may use it, and its limits."""
 
+import re
 from dataclasses import dataclass, fields
 from ipaddress import ip_address
 from typing import Annotated
@@ -41,6 +42,8 @@ def read_settings(own: Section) -> Settings:
     if own.values["api_key"] == "":  # a container's variable that is not set
         own.values["api_key"] = None
     settings = own.read(Settings)
+    if settings.api_key and not re.fullmatch(r"[!-~]+( +[!-~]+)*", settings.api_key):
+        raise LabError("the API key cannot be a header's value", "give ASCII, without a space at its ends")
     if not settings.loopback and not settings.api_key:
         raise LabError(
             f"bind={settings.bind} lets other machines in, and there is no API key",
