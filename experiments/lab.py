@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from common.config.cli import composed
 from common.config.resolve import resolve
 from common.config.texts import override_text
+from common.config.unused import refuse_runs_keys
 from common.errors import LabError
 from common.lazy import pandas
 from experiments.run.setup import Setup
@@ -39,9 +40,9 @@ class Lab(Setup):
             if not isinstance(override, str):
                 raise LabError(f"{override!r} is no override", 'give a text, "timing.steps=10", or a key: threads=512')
         given = (f"{key}={override_text(value)}" for key, value in keys.items())
-        super().__init__(resolve(composed("lab", [*overrides, *given])), Quiet())
-        if (task := self.config.task) != "run":
-            raise LabError(f"experiment={task} has no effect on a Lab", f"run python -m experiments experiment={task}")
+        config = composed("lab", [*overrides, *given])
+        refuse_runs_keys(config, "a Lab")
+        super().__init__(resolve(config), Quiet())
 
     def stack(self, named: str | Sequence[str], **knobs: Any) -> "LabStack":
         """A variant or named stack by its name, or a list of variants, innermost first; with values of its knobs."""

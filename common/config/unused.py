@@ -7,6 +7,7 @@ from common.errors import LabError
 
 RUNS = ("experiment", "resume", "timing", "archs", "budget_s", "row_s")
 UNUSED = {  # {a command or an experiment in errors: (its yaml, keys of a run without effect on it)}
+    "a Lab": ("lab", ("experiment", "timeout_s", "budget_s", "row_s", "json")),
     "a coverage run": ("coverage", RUNS),
     "a generation": ("generate", (*RUNS, "timeout_s", "validate")),
     "a profile": ("profiles", (*RUNS, "timeout_s", "json")),

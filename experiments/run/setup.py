@@ -163,7 +163,7 @@ class Setup:
     @contextmanager
     def exclusive_gpu(self) -> Iterator[None]:
         """On a GPU, wait until no other run of the lab uses it: two measurements on one GPU disturb each other."""
-        if self.bus_id is None or self._exclusive:
+        if self._exclusive or self.bus_id is None:
             yield
             return
         path = self.config.cache / f"gpu-{self.bus_id.replace(':', '-')}.lock"
