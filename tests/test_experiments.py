@@ -27,7 +27,7 @@ from experiments.suite.quality import compare
 from experiments.suite.sass import difference
 from experiments.suite.sync_cost import OPERATION, grids, kernel
 from experiments.tables.progress import Quiet
-from experiments.tables.result_table import COUNTED, ResultTable, record_result
+from experiments.tables.result_table import COUNTED, ResultTable, print_result, record_result
 from experiments.timing.rounds import MECHANISMS, Rounds
 
 pytestmark = pytest.mark.covers
@@ -69,7 +69,7 @@ def test_grids_grow_by_two_up_to_all():
     assert grids(82) == [1, 2, 4, 8, 16, 32, 64, 82]
 
 
-def test_a_result_becomes_a_record_without_nan(tmp_path: Path):
+def test_a_result_becomes_a_record_without_nan(tmp_path: Path, capsys):
     rows = [{"variant": "a", "us": 1.5, "n": np.int64(3)}, {"variant": "b", "us": float("nan"), "n": 4}]
     result = ResultTable("some", "what?", rows, COUNTED, ["read it so"], "time")
     store = Store(tmp_path / "r.jsonl")
@@ -80,6 +80,8 @@ def test_a_result_becomes_a_record_without_nan(tmp_path: Path):
     assert record["columns"] == ["variant", "us", "n"]
     assert record["provenance"]["command"]
     assert [cell(None), cell(12345), cell(12345.6), cell(0.123456)] == ["-", "12,345", "12,346", "0.1235"]
+    print_result(ResultTable("some", "what?", [{"perplexity": math.inf}], COUNTED), as_json=True)
+    assert capsys.readouterr().out == '{"perplexity": "Infinity"}\n', "JSON has no infinity"
 
 
 def test_an_error_of_an_experiments_module_is_one_line_with_its_place(configured, monkeypatch, tmp_path):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from common.display.table import Table, terminal
+from common.json_values import to_json
 from common.record.provenance import provenance
 from common.record.store import Store
 
@@ -65,7 +66,7 @@ def print_result(result: ResultTable, as_json: bool) -> None:
     """Print the rows as JSON lines, or all of it for people."""
     if as_json:
         for line in result.lines:
-            print(json.dumps(line))
+            print(json.dumps(to_json(line)))
     else:
         show_result(result)
 
