@@ -97,5 +97,4 @@ def proof_of(row: Mapping[str, Any]) -> str:
 
 def request_of(config: RunConfig) -> dict[str, Any]:
     """Request beyond the key and the parent; the positions that are timed are in `timing`."""
-    names = ("validation", "timing", "blocks", "archs")
-    return {name: getattr(config, name) for name in names}
+    return {name: getattr(config, name) for name in ("validation", "timing", "blocks", "archs")}

@@ -87,5 +87,4 @@ def weights(model: Model) -> torch.Tensor:
 
 def words(source: Source, scratch: torch.Tensor) -> torch.Tensor:
     """The words of the last round, each the number of rounds: fp32, [words]. scratch: of a session after its launch."""
-    tap = source.layout.tap("gate_up", source.model.layers - 1)
-    return scratch[tap.offset : tap.offset + tap.size]
+    return source.layout.tap("gate_up", source.model.layers - 1).of(scratch)

@@ -77,8 +77,9 @@ class Search:
 
     def tell(self, candidate: Candidate, outcome: Outcome) -> None:
         """The outcome of a candidate that was taken."""
-        self.found[candidate] = outcome
-        self.study.tell(self._waiting.pop(candidate), outcome.seconds, self._state(outcome))
+        self.found[candidate], states = outcome, self._optuna.trial.TrialState
+        state = states.PRUNED if outcome.seconds is None else states.COMPLETE  # without a time
+        self.study.tell(self._waiting.pop(candidate), outcome.seconds, state)
 
     @property
     def best(self) -> tuple[Candidate, Outcome] | None:
@@ -104,11 +105,6 @@ class Search:
 
     def _enqueue(self, point: Point) -> None:
         self.study.enqueue_trial(dict(point))
-
-    def _state(self, outcome: Outcome) -> Any:
-        """Without a time: pruned, which is worse than all that have one."""
-        states = self._optuna.trial.TrialState
-        return states.PRUNED if outcome.seconds is None else states.COMPLETE
 
 
 def _import() -> Any:

@@ -2,7 +2,6 @@
 
 import importlib
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,13 +20,7 @@ NEWEST = 90  # from sm_100 on Triton makes mul.f32x2, which the machine does not
 MEMORY = bytes(16)  # two pointers behind the arguments, for memory that these kernels do not need
 
 
-@dataclass(frozen=True)
-class _Compiled:
-    """shared: bytes of dynamic shared memory; threads: of a block."""
-
-    kernel: PtxKernel
-    shared: int
-    threads: int
+Compiled = tuple[PtxKernel, int, int]  # with bytes of dynamic shared memory, and threads of a block
 
 
 class PtxStep:
@@ -40,7 +33,7 @@ class PtxStep:
     def __init__(self, step: TritonStep, device: PtxDevice) -> None:
         self._step, self._device, self._seed = step, device, device.seed
         self._machine = Machine(library(device.cache))
-        self._compiled: dict[tuple[Any, ...], _Compiled] = {}
+        self._compiled: dict[tuple[Any, ...], Compiled] = {}
         of = step.buffers
         written = {"cache": of.cache, "scratch": of.scratch, "state": of.state}
         read = {
@@ -60,20 +53,19 @@ class PtxStep:
         key = launch.kernel.__name__, *launch.constants.items()
         if key not in self._compiled:
             self._compiled[key] = self._compile(launch)
-        compiled, device = self._compiled[key], self._device
+        (kernel, shared, threads), device = self._compiled[key], self._device
         parameters = struct.pack(f"<{len(launch.given)}Q", *(one.data_ptr() for one in launch.given)) + MEMORY
         memory = list({address: self._memory[address] for address in map(_address, launch.given)}.values())
         options = Options(self._seed, not self._step.layout.model.large, device.races, device.timeout)
         self._seed += 1
-        grid, block = (launch.programs, 1, 1), (compiled.threads, 1, 1)
-        ended = compiled.kernel.launch(grid, block, parameters, memory, compiled.shared, options)
+        ended = kernel.launch((launch.programs, 1, 1), (threads, 1, 1), parameters, memory, shared, options)
         if ended.status != FINISHED:
             kind = {DEADLOCKED: Hung, TIMED_OUT: Hung, RACED: Race}.get(ended.status, Crashed)
-            report = with_lines(ended.report, compiled.kernel)
+            report = with_lines(ended.report, kernel)
             cause = f"the Triton kernel {launch.kernel.__name__}: {report.partition(chr(10))[0]}"
             raise kind(cause, "correct that line", report)
 
-    def _compile(self, launch: Launch) -> _Compiled:
+    def _compile(self, launch: Launch) -> Compiled:
         backend, compiler = map(importlib.import_module, ("triton.backends.compiler", "triton.compiler"))
         kernel, constants = launch.kernel, dict(launch.constants)
         names = [name for name in kernel.arg_names if name not in constants]
@@ -84,7 +76,7 @@ class PtxStep:
         source = compiler.ASTSource(kernel, signature | dict.fromkeys(constants, "constexpr"), constants, aligned)
         made = compiler.compile(source, target=backend.GPUTarget("cuda", min(self._device.arch, NEWEST), 32))
         program = PtxProgram(self._machine, made.asm["ptx"], f"{kernel.__name__}.ptx")
-        return _Compiled(program.kernel(kernel.__name__), made.metadata.shared, 32 * made.metadata.num_warps)
+        return program.kernel(kernel.__name__), made.metadata.shared, 32 * made.metadata.num_warps
 
 
 def _address(tensor: Tensor) -> int:

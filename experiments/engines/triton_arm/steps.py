@@ -79,7 +79,8 @@ class TritonStep:
                 f"the Triton kernels read bf16, not model {layout.model.name}", "leave format= and kv_format= out"
             )
         self.layout, self.buffers, self.tiles = layout, buffers, tiles
-        self.kernels = kernels()
+        self.kernels, self._eps = kernels(), {"EPS": layout.model.rms_eps}
+        self._position = {"POSITION": self._word("position")}
         table = rope_table(layout.model, torch.arange(layout.model.positions)[:, None], torch.float32)
         self.angles = torch.cat((*table,), 1).to(buffers.state.device)
         self.launches = self._launches()
@@ -143,14 +144,6 @@ class TritonStep:
         sizes = {"COUNT": count, "COLUMNS": columns, "ROWS": rows, "BLOCK": self._block(columns)}
         return Launch(kernel, -(-count // rows), given, sizes | more)
 
-    @property
-    def _eps(self) -> dict[str, float]:
-        return {"EPS": self.layout.model.rms_eps}
-
-    @property
-    def _position(self) -> dict[str, int]:
-        return {"POSITION": self._word("position")}
-
     def _word(self, name: str) -> int:
         return self.layout.state[name].offset
 
@@ -158,8 +151,7 @@ class TritonStep:
         return min(self.tiles.columns, _power(columns))
 
     def _tap(self, name: str, layer: int | None = None) -> Tensor:
-        slot = self.layout.tap(name, layer)
-        return self.buffers.scratch[slot.offset : slot.offset + slot.size]
+        return self.layout.tap(name, layer).of(self.buffers.scratch)
 
     def _weight(self, name: str, layer: int | None = None) -> Tensor:
         tied = name == "lm_head" and self.layout.tied
