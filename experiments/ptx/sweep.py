@@ -28,7 +28,7 @@ def run(cfg: DictConfig, given: Collection[str]) -> int:
         return _swept(machine, chosen)
     result = launched(machine, one, one.out)
     if one.json:
-        _print_json(result.json())
+        print(json.dumps(to_json(result.json())))
         return int(not result.right)
     print(f"{result.title}: {result.end}")
     for line in result.lines():
@@ -58,14 +58,10 @@ def _swept(machine: Machine, rows: Sequence[Row]) -> int:
         raise refused[0]
     if rows[0].settings.json:
         for each in made:
-            _print_json(each)
+            print(json.dumps(to_json(each)))
     else:
         for report in reports:
             print(report)
         seeds = [f"seed {row.settings.seed}" for row in rows if "seed" not in row.label]
         terminal(Table.of(table, names=1), heading="".join(seeds[:1]))
     return int(bool(reports))
-
-
-def _print_json(made: dict[str, Any]) -> None:
-    print(json.dumps(to_json(made)))

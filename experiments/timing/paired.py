@@ -17,8 +17,10 @@ from common.validate.scenarios import Scenario, Start, drawn
 from common.validate.snapshot import Snapshot, bit_differences
 from common.validate.tolerances import ReferenceSteps
 from common.validate.verdict import Mismatch
-from experiments.timing.bandwidth import Ceiling, read_ceiling
+from experiments.timing.bandwidth import read_ceiling
 from experiments.timing.measure import Kernel, Measurement, measure
+
+_ceiling = cache(read_ceiling)  # of this GPU, once per process
 
 
 def time_pair(
@@ -102,9 +104,3 @@ class _Timed:
                 f"{title(self.kernel.stack)} is wrong where it is timed, {where}: {found}",
                 "look for what depends on the position, the number of steps, the values or earlier launches",
             )
-
-
-@cache
-def _ceiling() -> Ceiling:
-    """The read-only bandwidth of this GPU, measured once per process."""
-    return read_ceiling()
