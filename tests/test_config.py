@@ -202,6 +202,7 @@ def test_every_path_is_absolute_from_the_callers_folder(one, tmp_path, monkeypat
         (["variant=prefetch", "bytes=5000"], "0..4096"),
         (["variant=prefetch", "how=later"], "prefetch | ldg"),
         (["rati=2:6"], "did you mean 'ratio'?"),
+        (["experiment=null"], "unknown experiment 'null'; known: ablation, "),
         (["model=tinny"], "unknown model 'tinny'; did you mean 'tiny'?"),
         (["model=tiny", "model.hiden=8"], "did you mean 'model.hidden'?"),
         (["model=tiny", "model.hidden=12"], "not a multiple of 8"),

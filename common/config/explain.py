@@ -45,7 +45,7 @@ def check_choice(group: str, name: str, root: Path) -> None:
             raise broken[one]  # a source without a yaml
         if group == "model" and "/" in one:
             raise LabError(f"model={one} is no name of a shape", f"give weights={one} if it is a checkpoint")
-        if re.fullmatch(r"[\w./:@~-]*", one) and (group, one) != ("experiment", "null"):
+        if re.fullmatch(r"[\w./:@~-]*", one):
             known(group, one, names)
 
 
