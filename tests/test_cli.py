@@ -170,6 +170,13 @@ def test_a_table_whose_reader_has_gone_is_no_verdict(monkeypatch):
         os.dup2(os.open(os.devnull, os.O_WRONLY), write)  # for what it still holds
 
 
+def test_a_multirun_whose_folder_cannot_be_made_is_one_line(tmp_path, capfd):
+    (tmp_path / "file").touch()
+    assert experiments.main(["-m", "threads=100,200", "device=ptx", f"results={tmp_path}/file/r.jsonl"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("error: the folder of a multirun, beside its records, cannot be made: Not a directory, ")
+
+
 def test_a_multirun_leaves_hydras_file_beside_its_records_and_no_other(tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

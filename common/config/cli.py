@@ -27,7 +27,7 @@ from common.config import help
 from common.config.explain import check_choice, explain, hydra_of
 from common.config.texts import admit_text
 from common.errors import LabError, Unfinished
-from common.errors.machine import system_errors
+from common.errors.machine import of_system, system_errors
 from common.model.shapes import TRAITS
 from common.stacks.catalog import read_catalog
 
@@ -142,6 +142,8 @@ def _multirun(task: Task, config_name: str, arguments: list[str], root: Path, de
     os.environ["HYDRA_FULL_ERROR"] = "1"  # without it Hydra prints errors itself, and exits
     try:
         hydra.main(version_base="1.3", config_path=str(root / "conf"), config_name=config_name)(job)()
+    except (FileNotFoundError, NotADirectoryError, FileExistsError) as error:
+        raise of_system(error, "the folder of a multirun, beside its records, cannot be made") from error
     finally:
         sys.argv = before
     if not codes and set(arguments) & set(MULTIRUN):  # an empty sweep, or a launcher with processes of its own
