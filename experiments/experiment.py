@@ -222,8 +222,7 @@ class Experiment(Setup):
         except (Unfinished, MachineError):
             raise
         except LabError as error:
-            word = NOT_RUN.capitalize() if type(error) is LabError else "Left out"
-            self.left_out.append(f"{word}: {name}: {error}")
+            self.left_out.append(f"{NOT_RUN.capitalize() if type(error) is LabError else 'Left out'}: {name}: {error}")
         except Exception as error:  # from a kernel, a library or another engine
             self.left_out.append(f"Left out: {name}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
         finally:

@@ -38,7 +38,7 @@ def overview(command: str, root: Path) -> str:
     parts += ["\n  ".join(["Keys (key=value) and their defaults", *lines])] if lines else []
     if elsewhere:
         text = "Keys of a run are taken, too (python -m experiments --help), but not "
-        parts.append(textwrap.fill(text + ", ".join(_unused(command)), WIDTH))
+        parts.append(textwrap.fill(text + ", ".join(dict(UNUSED.values())[command]), WIDTH))
     return "\n\n".join(parts)
 
 
@@ -87,11 +87,8 @@ def _parts(name: str, root: Path) -> tuple[list[str], dict[str, str | None]]:
             groups |= chosen
         elif isinstance(entry, dict):
             groups |= {key: value for key, value in entry.items() if " " not in key}
-    return files, {key: value for key, value in groups.items() if key not in _unused(name)}
-
-
-def _unused(command: str) -> list[str]:
-    return [key for name, keys in UNUSED.values() if name == command != RUN for key in keys]
+    unused = dict(UNUSED.values()).get(name, ()) if name != RUN else ()
+    return files, {key: value for key, value in groups.items() if key not in unused}
 
 
 def _blocks(root: Path, name: str) -> Blocks:

@@ -64,8 +64,7 @@ def average(samples: Sequence[tuple[float, float]]) -> float:
 def _decode(model: Model, session: Any, gpu: Gpu, seconds: float) -> dict[str, Any]:
     """Decode the first half of the cache again and again for at least `seconds`, and read power meanwhile.
 
-    The rate is of decoding alone, by the GPU's own clock, without the time between two runs. With drafts a step has as
-    many tokens as it accepts.
+    The rate is of decoding alone, by the GPU's own clock; with drafts a step has as many tokens as it accepts.
     """
     steps, decoded = model.positions // 2 // session.layout.tokens, list[float]()
     session.reset([0], position=0)

@@ -22,7 +22,7 @@ def ask(experiment: Experiment) -> ResultTable:
     """Rows of probes and of variants on a GPU; without one, of the bytes of each stage, as GPU time is not to count."""
     if not experiment.on_gpu:
         experiment.check_given(())  # the bytes are the baseline's
-        if experiment.options.given("variants") and experiment.options.texts("variants"):
+        if experiment.options.values["variants"]:
             raise LabError(f"options.variants has no effect on device={experiment.config.device.name}", "leave it out")
         gpu, stages = experiment.gpu, _stages(experiment)
         for row in stages:
