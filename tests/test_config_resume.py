@@ -21,7 +21,7 @@ def test_experiments_resume_by_default(configured, tmp_path):
 
 
 def test_an_experiment_resumes_with_the_seed_of_its_own_rows(configured, tmp_path):
-    """Those of an experiment without runs, such as sass: without their seed it would begin again."""
+    """An experiment without runs, such as sass, would begin again with another seed."""
     row = {"kind": "row", "asked": {"task": "sass", "seed": 7}, "reason": "", "took": 1.0, "provenance": {}}
     for each in (row | {"asked": {"task": "sass", "seed": 6}}, row, RUN | {"seed": 123}):
         Store(tmp_path / "r.jsonl").append(each)
