@@ -68,12 +68,6 @@ template <class E, class R> void vectors(Ops &ops, const std::string &name) {
   }
 }
 
-// Place of a lane's word, after all checks; null after a fault.
-uint8_t *word_of(Warp &w, const In *in, int lane, uint32_t bytes) {
-  uint8_t *at = place(w, in, lane, bytes, reads | writes);
-  return at && w.grid->races && !w.grid->races->atomic(w, in, lane, at, bytes) ? nullptr : at;
-}
-
 // atom d, [a], b, c and red [a], b. F makes the new value of the old one, b and c. Subnormal numbers are zeros only for
 // f32 in global memory.
 template <class T, class F> void atomic(Warp &w, const In *in) {
@@ -84,8 +78,8 @@ template <class T, class F> void atomic(Warp &w, const In *in) {
   for (uint32_t i = 0; i < warp_size; ++i) {
     const int lane = int(i ^ turned);
     if (!on(w.mask, lane)) continue;
-    uint8_t *at = word_of(w, in, lane, sizeof(T));
-    if (!at) return;
+    uint8_t *at = place(w, in, lane, sizeof(T), reads | writes);
+    if (!at || (grid.races && !grid.races->atomic(w, in, lane, at, sizeof(T)))) return;
     T &word = *reinterpret_cast<T *>(at);
     const T before = word;
     if constexpr (std::is_floating_point_v<T>) {
