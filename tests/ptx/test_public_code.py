@@ -184,23 +184,16 @@ def test_an_assertion_that_fails_is_a_trap_with_its_text(machine):  # noqa: F811
 
 def test_variables_hold_addresses_of_others(machine):  # noqa: F811
     variables = """.global .align 4 .u32 table[3] = {7, 8, 9}; .global .align 8 .u64 inner[2] = {0, generic(table)+8};
-    .global .align 8 .u64 outer = inner; .func f() { ret; } .global .align 8 .u64 unused = f;"""
+    .global .align 8 .u64 outer = inner; .func f() { ret; } .global .align 8 .u64 unused = f;
+    .global .align 4096 .b8 wide[4]; .const .align 4096 .b8 more[4];"""
     body = """ld.global.u64 %rd2, [outer]; ld.global.u64 %rd3, [%rd2+8]; ld.global.u32 %r2, [%rd3];
-    st.global.u32 [%rd1], %r2;"""
-    words = np.zeros(4, np.uint32)
-    assert launched(machine, (variables, ""), body, words).status == FINISHED
-    assert words[0] == 9
-    with pytest.raises(CompileError, match="f: an initial value is the address of this, no global variable"):
-        launched(machine, (variables, ""), "mov.u64 %rd2, unused;", words)
-
-
-def test_variables_are_aligned_as_they_say(machine):  # noqa: F811
-    variables = ".global .align 4096 .b8 a[4]; .global .align 4 .b8 b[4]; .const .align 4096 .b8 c[8];"
-    body = """mov.u64 %rd2, a; mov.u64 %rd3, c; or.b64 %rd2, %rd2, %rd3; and.b64 %rd2, %rd2, 4095;
-    st.global.u64 [%rd1], %rd2;"""
+    mov.u64 %rd4, wide; mov.u64 %rd5, more; or.b64 %rd4, %rd4, %rd5; cvt.u32.u64 %r3, %rd4; and.b32 %r3, %r3, 4095;
+    st.global.v2.u32 [%rd1], {%r2, %r3};"""
     words = np.ones(4, np.uint32)
     assert launched(machine, (variables, ""), body, words).status == FINISHED
-    assert words[:2].tolist() == [0, 0]
+    assert words.tolist() == [9, 0, 1, 1]
+    with pytest.raises(CompileError, match="f: an initial value is the address of this, no global variable"):
+        launched(machine, (variables, ""), "mov.u64 %rd2, unused;", words)
 
 
 @pytest.mark.parametrize("fence", ["", "fence.acq_rel.gpu;"])
