@@ -140,7 +140,7 @@ def _rounds(mutant: Mutant, seed: int) -> Iterator[Round]:
     """Trials in order: of an operator's mutant the full validation's long ones come after the race detector.
 
     Of a fault by hand its own grids and the plain trials, or the one trial that it names; what only the race detector
-    finds has that first.
+    finds has the trials of a full validation with it first.
     """
     plain = [*chosen("plain")]
     if mutant.trial:
