@@ -78,19 +78,15 @@ template <int K, int Often, int Together> struct TensorInput {
     // equivalent: lane() -> threadIdx.x or 0 -> 1: the same modulo 16; only the multiple of four of `at` counts
     const int t = lane() / 4 % 4, at = own(0);
     UNROLL
-    // equivalent: 4 -> 3: a turn beyond the last stores terms that no lane reads
-    for (int turn = 0; turn < mine / 4; ++turn) {
+    for (int turn = 0; turn < mine / 4; ++turn) { // equivalent: 4 -> 3: a further turn stores what no lane reads
       bf16 *terms = place + (warp() * places + turn % places) * 3 * staged;
-      // equivalent: bound off by one: a lane has four neighbouring columns
       // equivalent: 32 -> 33 or 32 -> 31 or 4 -> 3 or * -> + or * -> /: places of two lines have room for all lanes
       if (mine * 32 == columns || own(4 * turn) < columns) store_terms(x + 4 * turn, at, terms, staged, packet_of(at));
       __syncwarp(); // all lanes have written, and have read what the place had two turns before
-      // equivalent: >= -> > or 16 -> 17: no row gets the sums of lane 16
-      if (t == 3 || (pieces < 4 && lane() >= 16)) continue;
+      if (t == 3 || (pieces < 4 && lane() >= 16)) continue; // equivalent: >= -> > or 16 -> 17: no row sums lane 16
       UNROLL
-      // equivalent: 2 -> 3: terms beyond the last are in no product
-      for (int i = 0; i < 2 * lines; ++i) {
-        const int first = i / 2 * wide; // line of the warp; each turn has two
+      for (int i = 0; i < 2 * lines; ++i) { // equivalent: 2 -> 3: terms beyond the last are in no product
+        const int first = i / 2 * wide;     // line of the warp; each turn has two
         if (first / 2 != turn) continue;
         term[i] = load_packet<16>(terms + t * staged + ((first % 2 + lane() / 16) * 8 + lane() % 4 * 2 + i % 2) * 8);
       }

@@ -46,7 +46,8 @@ RULES = (
         "how many share something, or are done at once, decides the time; too many have no room, which is found",
     ),
     (
-        r"< Row::columns|at\(p\) >= model::hidden|i < N;|j < Bytes / 2|::size; i|< Job::K|stride < size|\+= 32 \* 4",
+        r"< Row::columns|at\(p\) >= model::hidden|i < N;|j < Bytes / 2|::size; i|< Job::K|stride < size|\+= 32 \* 4|"
+        r"own\(4 \* turn\) < columns",
         r"bound off by one: .*",
         "the index is a multiple of the width of a load, and so is the bound",
     ),
