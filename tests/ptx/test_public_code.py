@@ -106,6 +106,8 @@ cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2+16], [%rd
 come: {wait}"""
 WAIT = "again: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2], 0; @!%p2 bra again;"
 FENCE, STORED = "fence.proxy.async;", "st.global.u32 [%rd1], 5;"
+SOURCE = """setp.eq.u32 %p1, %r1, 0; setp.eq.u32 %p2, %r1, 32; mov.u32 %r2, tile; {}
+@%p1 cp.async.ca.shared.global [%r2], [%rd1], 4; {} bar.sync 0; cp.async.wait_all;"""
 # name: (instructions, threads, how it ends, a part of the report)
 ENDS = {
     "half of a warp at a barrier": (HALVES + "@%p1 bar.sync 0; ld.shared.u32 %r3, [%r2]; add.u32 %r3, %r3, 1;"
@@ -127,6 +129,10 @@ ENDS = {
                                    "no fence.proxy.async comes before this bulk copy of"),
     "a fence of each space": (BULK.format(fence=f"{STORED}fence.proxy.async.global; fence.proxy.async.shared::cta;",
                                           wait=WAIT), 32, FINISHED, ""),
+    "a source in order": (SOURCE.format(f"@%p2 {STORED} bar.sync 0;", ""), 64, FINISHED, ""),
+    "a source too early": (SOURCE.format(f"@%p2 {STORED}", ""), 64, RACED, "nothing orders this read"),
+    "a source that changes": (SOURCE.format("", f"bar.sync 0; @%p2 {STORED}"), 64, RACED, "nothing orders this write"),
+    "its own source": (SOURCE.format("", f"@%p1 {STORED}"), 64, RACED, "nothing orders this write"),
     "nobody waits for a copy": (BULK.format(fence=FENCE, wait=""), 32, FAULTED, "no thread has waited for this copy"),
     "division by zero": ("sub.u32 %r2, %r1, 5; div.u32 %r3, 7, %r2;", 32, FINISHED, "divided by zero"),
     "rest of a division by zero": ("mov.u64 %rd2, 0; rem.s64 %rd3, %rd1, %rd2;", 32, FINISHED, "divided by zero"),

@@ -41,7 +41,7 @@ void copy_async(Warp &w, const In *in) {
       copy.from[lane] = read ? reinterpret_cast<const uint8_t *>(from) : nullptr;
       copy.read[lane] = uint8_t(read);
       copy.mask |= 1u << lane;
-      if (w.grid->races && !w.grid->races->copy_begins(w, in, lane, copy.to[lane], bytes)) return;
+      if (w.grid->races && !w.grid->races->copy_begins(w, copy, lane)) return;
       if (w.grid->launch.strict) poison(copy.to[lane], bytes);
     }
     rest &= ~copy.mask;

@@ -101,7 +101,7 @@ bool Races::report(const Access &a, const Epoch &other, const char *what, const 
 bool Races::add_reader(const Access &a, Cell &c) const {
   const Epoch &me = a.me;
   const auto merged = [&](Epoch &r) { // a later read by the same lanes replaces an earlier one
-    if (r.who != me.who) return false;
+    if (r.who != me.who || (r.time == in_flight) != (me.time == in_flight)) return false;
     if (r.time == me.time && r.pc == me.pc && r.bytes == me.bytes && r.linked) return r.lanes |= me.lanes, true;
     if (!covers(me, r)) return false;
     r.lanes &= ~me.lanes;

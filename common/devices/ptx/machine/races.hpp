@@ -20,7 +20,7 @@ struct Known { // by the generic proxy; by the async proxy, a part of it: in glo
   std::array<Seen, 2> async;
 };
 
-constexpr uint32_t in_flight = UINT32_MAX; // time of a write by cp.async before any wait for it
+constexpr uint32_t in_flight = UINT32_MAX; // time of accesses by cp.async before any wait for it
 
 class Races {
 public:
@@ -42,7 +42,7 @@ public:
   bool waited(Warp &w, const In *in, int lane, const Mbarrier &b);
   void phase_over(Block &block, const Mbarrier &b);
   // Asynchronous copies.
-  bool copy_begins(Warp &w, const In *in, int lane, uint8_t *to, uint32_t bytes);
+  bool copy_begins(Warp &w, const Copy &copy, int lane);
   void copy_lands(Warp &w, const Copy &copy, int lane);
   bool handed_over(Warp &w, const In *in, int lane, const Mbarrier &b); // the lane's copies in flight
   bool bulk_begins(Warp &w, const In *in, int lane, uint8_t *to, const uint8_t *from, uint32_t bytes,
@@ -114,6 +114,7 @@ private:
   bool check_earlier(const Access &a, const Cell &c, uintptr_t at, const char *what, bool after, Harmless harmless);
   Phase *phase_for(Warp &w, const In *in, int lane, const Mbarrier &b, const char *what);
   Access of_phase(Warp &w, const In *in, int lane, const Mbarrier &b) const;
+  void has_read(Warp &w, const Copy &copy, int lane, const Access &a);
   bool add_reader(const Access &a, Cell &c) const; // always true
   bool report(const Access &a, const Epoch &other, const char *what, const char *did, uintptr_t at);
   std::string name(uintptr_t at) const;
