@@ -151,14 +151,12 @@ def test_a_wrong_use_of_copies_that_arrive_is_found(machine, count, inc, after, 
     assert report in run(machine, body, (ctypes.c_uint32 * 64)(*GIVEN), seed, races=True).report
 
 
-@pytest.mark.parametrize(("source", "read", "said"), [(16, 8, ""), (16, 9, "outside"), (8, 4, "misaligned")])
-def test_a_copy_reads_only_the_bytes_that_it_names(machine, source, read, said):  # noqa: F811
-    body = f"""mov.u32 %r2, tile; cp.async.cg.shared.global [%r2], [%rd1+{source}], 16, {read}; cp.async.wait_all;
+@pytest.mark.parametrize(("read", "said"), [(8, ""), (9, "outside the buffers")])
+def test_a_copy_reads_only_the_bytes_that_it_names(machine, read, said):  # noqa: F811
+    body = f"""mov.u32 %r2, tile; cp.async.cg.shared.global [%r2], [%rd1+16], 16, {read}; cp.async.wait_all;
     ld.shared.u32 %r4, [%r2+4]; ld.shared.u32 %r5, [%r2+8]; st.global.v2.u32 [%rd1], {{%r4, %r5}};"""
     words = (ctypes.c_uint32 * 6)(1, 2, 3, 4, 5, 6)  # 8 bytes behind the last 16
-    report = run(machine, body, words, threads=1).report
-    assert report.startswith(said)
-    assert bool(report) == bool(said)
+    assert run(machine, body, words, threads=1).report.partition(":")[0] == said
     assert words[:2] == ([1, 2] if said else [6, 0])
 
 

@@ -212,7 +212,6 @@ void Races::copy_lands(Warp &w, const Copy &copy, int lane) {
   has_read(w, copy, lane, a);
 }
 
-// The copy's read of its source, in flight until now, is that of `a`.
 void Races::has_read(Warp &w, const Copy &copy, int lane, const Access &a) {
   cells(w, copy.from[lane], copy.read[lane], [&](Cell &c, uintptr_t) {
     for (Epoch &r : c.reads())

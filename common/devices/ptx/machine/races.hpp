@@ -114,8 +114,8 @@ private:
   bool check_earlier(const Access &a, const Cell &c, uintptr_t at, const char *what, bool after, Harmless harmless);
   Phase *phase_for(Warp &w, const In *in, int lane, const Mbarrier &b, const char *what);
   Access of_phase(Warp &w, const In *in, int lane, const Mbarrier &b) const;
-  void has_read(Warp &w, const Copy &copy, int lane, const Access &a);
-  bool add_reader(const Access &a, Cell &c) const; // always true
+  void has_read(Warp &w, const Copy &copy, int lane, const Access &a); // that of `a`, in flight until now
+  bool add_reader(const Access &a, Cell &c) const;                     // always true
   bool report(const Access &a, const Epoch &other, const char *what, const char *did, uintptr_t at);
   std::string name(uintptr_t at) const;
 
