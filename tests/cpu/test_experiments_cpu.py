@@ -54,7 +54,7 @@ def run(cpu_cache: Path, tmp_path: Path, capsys, seed) -> Callable[..., dict[str
 ALONE = ("ablation", "quality", "rivals", "sass", "sync_cost")  # which have separate tests
 
 
-@pytest.mark.parametrize("name", sampled([name for name in QUICK if name not in ALONE], 7))
+@pytest.mark.parametrize("name", sampled([name for name in QUICK if name not in ALONE], 5))
 def test_experiment_runs_and_states_what_needs_a_gpu(name: str, run):
     assert run(name, *QUICK[name])["needs_gpu"] or name == "counts"
 
