@@ -272,6 +272,7 @@ def test_a_fault_is_found(machine, body, said):
         ("ld.param.u64 %rd2, [k_param_1];", "[k_param_1] is no parameter of the kernel"),
         ("ld.global.u32 %r2, %rd1;", "%rd1 is no address"),
         ("bra nowhere;", "there is no label nowhere"),
+        ("bra one, two; one: two:", "the executor does not know bra"),
         ("over: over:", "a second label over between the same braces"),
         ("@%p1 bra;", "the executor does not know bra with the operands left out"),
         (".frob .u32 x;", "not known: .frob .u32 x"),

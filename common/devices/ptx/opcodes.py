@@ -67,6 +67,11 @@ def _elect(d: Decoder, one: Instruction) -> None:
     d.emit("elect", target, b=d.value(one.operands[1], "b32"), more=[d.predicate(p)])
 
 
+def _bra(d: Decoder, one: Instruction) -> None:
+    (label,) = one.operands
+    d.jump("bra", label)
+
+
 def _call(d: Decoder, one: Instruction) -> None:
     """A function's body in place of its call. printf is left out; a failed assertion is a trap with its text."""
     name = next(each for each in one.operands if not each.startswith("("))
@@ -155,7 +160,7 @@ RULES: dict[str, Rule] = {
     "stmatrix": stmatrix,
     "mbarrier": mbarrier,
     "cp": cp,
-    "bra": lambda d, one: d.jump("bra", one.operands[0]),
+    "bra": _bra,
     "call": _call,
     "trap": _bare("trap"),
     "nanosleep": _bare("nanosleep"),
