@@ -1,5 +1,8 @@
 """Keys of a run that other commands, and some experiments, refuse; commands leave them out of their help."""
 
+from functools import cache
+from typing import Any
+
 from omegaconf import DictConfig
 
 from common.config.section import Section
@@ -19,11 +22,14 @@ UNUSED = {  # {a command or an experiment in errors: (its yaml, keys of a run wi
 
 def refuse_runs_keys(cfg: DictConfig, what: str) -> None:
     """Raise LabError if a key without effect on `what`, of which `cfg` is the configuration, was given."""
-    from common.config.cli import composed  # imports Hydra, which a worker does without
-
-    command, keys = UNUSED[what]
-    like = composed(command, [what] if "=" in what else [])
-    given, usual = (Section.from_config(config).values for config in (cfg, like))
-    for key in keys:
+    given, usual = Section.from_config(cfg).values, _usual(what)
+    for key in UNUSED[what][1]:
         if given[key] != usual[key]:
             raise LabError(f"{key}= has no effect on {what}", "leave it out, or run python -m experiments")
+
+
+@cache
+def _usual(what: str) -> dict[str, Any]:
+    from common.config.cli import composed  # imports Hydra, which a worker does without
+
+    return Section.from_config(composed(UNUSED[what][0], [what] if "=" in what else [])).values
