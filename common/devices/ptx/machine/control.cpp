@@ -24,6 +24,12 @@ bool gathered(Warp &w, const In *in, uint32_t masks) {
     }
     return found;
   };
+  if (w.mask == all_lanes) { // the usual case, of a whole warp with one mask, in a loop that a compiler vectorizes
+    uint32_t others = 0;
+    for (int lane = 0; masks && lane < warp_size; ++lane)
+      others |= w.reg<uint32_t>(masks)[lane] ^ *w.reg<uint32_t>(masks);
+    if (!others) return true;
+  }
   ask(w.mask, masks);
   if (!incomplete(w.mask, w.mask)) return true;
   park(w, in, Wait::lanes);
