@@ -71,7 +71,7 @@ def test_order_is_a_function_of_the_seed(launch, seed):
     def order(n: int) -> list[float]:
         return launch(ORDER, seed=n).scratch()[:6].tolist()
 
-    orders = [order(seed + n) for n in range(6)]
+    orders = [order(seed + n) for n in range(40)]  # each has one of two orders of warps
     assert orders[0] == order(seed), seed
     assert all(sorted(each) == [0, 1, 2, 3, 4, 5] for each in orders)
     assert any([at // 2 for at in np.argsort(each)] != [at // 2 for at in np.argsort(orders[0])] for each in orders)
