@@ -16,7 +16,7 @@ from common.stacks.stack import title
 from experiments.run.setup import Setup
 from experiments.run.timeline import summary
 from experiments.tables.commands import relative
-from experiments.tables.progress import Quiet, progress
+from experiments.tables.progress import progress
 from profiles import ncu, nsys
 from profiles.target import Profile, read, require_passed
 from profiles.tool import FULL_NAMES, find
@@ -44,7 +44,6 @@ def _timeline(made: Profile) -> tuple[Path, "pandas.DataFrame", str]:
     with progress(4) as show:
         stack = require_passed(Setup(made.config, show, trace=True), made.config.stacks[0])
         show.begin("trace")
-        stack.setup.layout.check_room(0, made.count)  # a wrong `count` is refused, though a timeline needs none
         found = stack.timeline(made.position)
     timeline.chrome_trace(found, folder / "timeline.json")
     timeline.draw(found, folder / "timeline.svg")
@@ -76,7 +75,7 @@ def make_folder(made: Profile) -> Path:
     config = made.config
     model = config.model.name if config.model else Path(config.weights).name
     parent = ROOT / "profiles" if made.keep else config.results.parent / "profiles"
-    folder = parent / f"{made.tool}-{config.stacks[0].name}-{model}-{config.device.name}"
+    folder = parent / f"{made.tool}-{config.stacks[0].name}-{model}-{config.device.name}-{made.position}"
     make_writable(folder, "choose a writable folder: results=FOLDER/records.jsonl, without keep=true")
     return folder
 
@@ -87,7 +86,7 @@ def _describe(made: Profile, folder: Path, table: "pandas.DataFrame", reading: s
     from common.record.provenance import provenance
 
     config = made.config
-    origin = provenance(Setup(config, Quiet()).bus_id)
+    origin = provenance(config.device.bus_id)
     git, gpu = origin["git"] or {}, origin["gpu"] or {}
     commit = f"{(git.get('commit') or 'unknown')[:12]}{'+' if git.get('dirty') else ''}"
     source = FULL_NAMES.get(made.tool, "timestamps in the kernel")

@@ -59,7 +59,7 @@ def test_the_default_options_are_documented_ones(nsight, tool, commands, capfd):
 @pytest.mark.parametrize(("tool", "shown"), [("nsys", "stage_qkv"), ("ncu", "DRAM Throughput")])
 def test_the_table_has_the_findings_of_the_tool(nsight, tmp_path, tool, shown, capfd):
     assert nsight(f"tool={tool}")[0] == 0
-    folder = tmp_path / "out" / "profiles" / f"{tool}-baseline-tiny-ptx"
+    folder = tmp_path / "out" / "profiles" / f"{tool}-baseline-tiny-ptx-1"
     assert shown in (folder / "README.md").read_text()
     assert shown in capfd.readouterr().out
 
@@ -67,7 +67,7 @@ def test_the_table_has_the_findings_of_the_tool(nsight, tmp_path, tool, shown, c
 def test_the_program_is_started_by_the_tool_and_decodes(nsight, tmp_path, cpu_cache):
     (tmp_path / "nsight" / "start").touch()
     assert nsight("tool=nsys", "count=2", "validate=quick", f"cache={cpu_cache}")[0] == 0
-    log = (tmp_path / "out" / "profiles" / "nsys-baseline-tiny-ptx" / "nsys.log").read_text()
+    log = (tmp_path / "out" / "profiles" / "nsys-baseline-tiny-ptx-1" / "nsys.log").read_text()
     assert "baseline: PASSED, 2 tokens decoded from position 1 on" in log
 
 
@@ -140,12 +140,12 @@ def test_a_job_of_a_multirun_profiles_its_own_stack(nsight, tool):
 @pytest.mark.parametrize("tool", ["nsys", "ncu"])
 def test_a_percent_sign_in_the_folder_is_kept(nsight, tmp_path, tool):
     assert nsight(f"tool={tool}", f"results={tmp_path}/50%h/records.jsonl")[0] == 0
-    assert (tmp_path / "50%h" / "profiles" / f"{tool}-baseline-tiny-ptx" / f"report.{tool}-rep").exists()
+    assert (tmp_path / "50%h" / "profiles" / f"{tool}-baseline-tiny-ptx-1" / f"report.{tool}-rep").exists()
 
 
 @pytest.mark.parametrize("tool", ["nsys", "ncu"])
 def test_a_report_of_an_earlier_run_is_not_used(nsight, tmp_path, tool, capfd):
-    folder = tmp_path / "out" / "profiles" / f"{tool}-baseline-tiny-ptx"
+    folder = tmp_path / "out" / "profiles" / f"{tool}-baseline-tiny-ptx-1"
     assert nsight(f"tool={tool}")[0] == 0
     (tmp_path / "nsight" / "captures nothing").touch()
     capfd.readouterr()

@@ -24,7 +24,7 @@ def test_a_folder_that_may_not_be_written_is_refused_before_any_work(tmp_path, m
     """A read-only checkout, with and without the folder of a kept profile."""
     kept = tmp_path / "profiles"
     if exists:
-        (kept / "timeline-baseline-tiny-ptx").mkdir(parents=True)
+        (kept / "timeline-baseline-tiny-ptx-1").mkdir(parents=True)
     monkeypatch.setattr(profiles, "ROOT", tmp_path)
     for path in (*kept.rglob("*"), kept, tmp_path):
         if path.exists():
@@ -38,7 +38,7 @@ def test_a_folder_that_may_not_be_written_is_refused_before_any_work(tmp_path, m
                 path.chmod(0o755)
     err = capfd.readouterr().err
     assert (code, started) == (2, [])
-    assert err == f"error: {kept}/timeline-baseline-tiny-ptx cannot be written: Permission denied{REMEDY}"
+    assert err == f"error: {kept}/timeline-baseline-tiny-ptx-1 cannot be written: Permission denied{REMEDY}"
 
 
 def test_a_file_at_the_path_of_the_folder_is_reported_in_one_line(tmp_path, started, capfd):
@@ -53,8 +53,8 @@ def test_a_file_at_the_path_of_the_folder_is_reported_in_one_line(tmp_path, star
 def test_a_profile_is_written_next_to_the_records(configured, tmp_path):
     config: RunConfig = configured("variant=baseline", "model=tiny", f"results={tmp_path}/mine/records.jsonl")
     wanted = Profile(config, "timeline", 1, 1, False, None, None)
-    assert profiles.make_folder(wanted) == tmp_path / "mine" / "profiles" / "timeline-baseline-tiny-ptx"
+    assert profiles.make_folder(wanted) == tmp_path / "mine" / "profiles" / "timeline-baseline-tiny-ptx-1"
     assert list((tmp_path / "mine").rglob("*")) == [
         tmp_path / "mine" / "profiles",
-        tmp_path / "mine" / "profiles" / "timeline-baseline-tiny-ptx",
+        tmp_path / "mine" / "profiles" / "timeline-baseline-tiny-ptx-1",
     ]

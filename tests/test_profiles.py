@@ -165,6 +165,7 @@ def test_without_the_tool_nothing_is_run(monkeypatch, capfd, name, full):
         (["variant=all"], "one stack"),
         (["position=-1"], "position"),
         (["model=tiny", "position=64"], "position=64 needs a cache of 65 positions, and this one has 64"),
+        (["model=tiny", "count=65"], "position=1 needs a cache of 65 positions, and this one has 64"),
         (["nsys.option=[]"], "option"),
         (["timing=full"], "timing= has no effect on a profile"),
         (["json=true"], "json= has no effect on a profile"),
@@ -176,19 +177,3 @@ def test_wrong_values_are_refused_in_one_line(argv, message, capfd):
     assert err.startswith("error: ")
     assert message in err
     assert err.count("\n") == 1, err
-
-
-@pytest.mark.cpu
-def test_a_timeline_refuses_more_tokens_than_the_cache_holds(cpu_cache, tmp_path, capfd):
-    fixed = [
-        "device=ptx",
-        "model=tiny",
-        "variant=baseline",
-        "validate=quick",
-        f"cache={cpu_cache}",
-        f"results={tmp_path}/r.jsonl",
-    ]
-    assert main([*fixed, "tool=timeline", "count=65"]) == 2
-    (error,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith("error: "))
-    assert "65" in error
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
