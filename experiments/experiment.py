@@ -248,7 +248,7 @@ class Experiment(Setup):
             figures = self.attempt(name, work)
         reason = "".join(self.left_out[failures:])
         kept = {"kind": ROW, "asked": identity, "found": figures, "reason": reason, "took": self._took[-1]}
-        self.store.append(kept | {"provenance": provenance(self.bus_id)})
+        self.store.append(kept | {"provenance": provenance(self.config.device.bus_id)})
         if self.on_gpu and on_device:
             from common.devices.cuda import context_lost
 

@@ -38,7 +38,8 @@ def call(tmp_path, monkeypatch) -> Callable[..., tuple[int, Machine]]:
     kept = cache(lambda name, arguments, root: compose(name, list(arguments), root))
     monkeypatch.setattr(cli, "_composed", lambda name, words, root: deepcopy(kept(name, tuple(words), root)))
     monkeypatch.setattr(command, "choose_device", lambda name: GPU)
-    monkeypatch.setattr(command, "provenance", dict)
+    monkeypatch.setattr(command, "provenance", lambda bus_id: {"gpu": bus_id})
+    monkeypatch.setattr(DeviceChoice, "bus_id", "0000:01:00.0")
 
     def call(*overrides: str, on: Machine | None = None) -> tuple[int, Machine]:
         machine = on or Machine(tmp_path / "r.jsonl")
@@ -204,7 +205,7 @@ def test_other_code_other_seed_or_another_gpu_is_asked_anew(call, monkeypatch):
 
 @pytest.mark.parametrize("device", ["cuda", "ptx"])
 def test_every_step_is_a_command_that_is_accepted(device, call, tmp_path, monkeypatch):
-    """Composed and checked as the step's process does it, but for the GPU that is not here."""
+    """Composed and checked as the step's process does it, but for the GPU that is not here; with keys of some steps."""
     monkeypatch.setattr(command, "choose_device", lambda name: GPU if device == "cuda" else DeviceChoice("ptx", ""))
     composed_ = []
 
@@ -217,8 +218,11 @@ def test_every_step_is_a_command_that_is_accepted(device, call, tmp_path, monkey
                 composed_.append(argv[0])
             return Ended(0, "")
 
-    assert call("budget_s=5400", on=Recorded(tmp_path / "r.jsonl"))[0] == 0
+    args = 'args=["blocks=4","timing.rounds=9","+validate=quick","timeout_s=50"]'
+    assert call("budget_s=5400", args, on=Recorded(tmp_path / "r.jsonl"))[0] == 0
     assert len(composed_) >= 8
+    kept = Store(tmp_path / "r.jsonl").records()
+    assert {row["provenance"]["gpu"] for row in kept} == {"0000:01:00.0"}, "the GPU that does the work"
 
 
 def test_steps_that_time_all_stacks_ask_the_same(call, tmp_path):

@@ -131,9 +131,9 @@ def test_without_a_driver_there_is_no_gpu(monkeypatch):
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     monkeypatch.setattr(pynvml, "nvmlInit", fail)
-    assert Gpu.find() is None
+    assert Gpu.find("0000:01:00.0") is None
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert Gpu.find() is None
+    assert Gpu.find("0000:01:00.0") is None
 
 
 def test_facts_and_readings_in_their_units(monkeypatch):

@@ -4,6 +4,7 @@ import ctypes
 from dataclasses import dataclass
 
 from common.errors import LabError
+from common.lazy import cupy
 
 DEVICES = ("auto", "cuda", "ptx")
 USE_PTX = "or use device=ptx"
@@ -15,6 +16,11 @@ class DeviceChoice:
 
     name: str
     why: str
+
+    @property
+    def bus_id(self) -> str | None:
+        """PCI bus id of the GPU that this process uses; None on a CPU."""
+        return cupy.cuda.Device().pci_bus_id if self.name == "cuda" else None
 
     def __str__(self) -> str:
         return f"device {self.name}: {self.why}"

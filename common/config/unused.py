@@ -15,8 +15,8 @@ UNUSED = {  # {a command or an experiment in errors: (its yaml, keys of a run wi
     "a generation": ("generate", (*RUNS, "timeout_s", "validate")),
     "a profile": ("profiles", (*RUNS, "timeout_s", "json")),
     "a server": ("serve", (*RUNS, "timeout_s", "validate", "json")),
-    "experiment=counts": ("config", ("timing", "validate", "blocks", "archs", "resume")),
-    "experiment=sass": ("config", ("timing", "validate", "blocks")),  # `args` of evidence may have timeout_s
+    "experiment=counts": ("config", ("timing", "validate", "blocks", "archs", "resume", "timeout_s")),
+    "experiment=sass": ("config", ("timing", "validate", "blocks", "timeout_s")),
 }
 
 

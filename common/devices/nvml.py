@@ -32,15 +32,10 @@ class Gpu:
         self._handle = handle
 
     @classmethod
-    def find(cls, bus_id: str | None = None) -> "Gpu | None":
-        """The GPU at this PCI bus id, or the first GPU if none is given; None without NVML or a driver.
-
-        bus_id: as the CUDA runtime prints it.
-        """
+    def find(cls, bus_id: str) -> "Gpu | None":
+        """The GPU at this PCI bus id, as the CUDA runtime prints it; None without NVML or a driver."""
         try:
             nvml.nvmlInit()
-            if bus_id is None:
-                return cls(nvml.nvmlDeviceGetHandleByIndex(0))
             return cls(nvml.nvmlDeviceGetHandleByPciBusId(bus_id.encode()))
         except ImportError:
             return None

@@ -31,9 +31,9 @@ COMMIT = "LAB_COMMIT"  # in the environment: the commit of a copy of the code, a
 def provenance(bus_id: str | None = None) -> dict[str, Any]:
     """Commit, time (UTC), command, versions, processor and GPU of this run, for a record; None where unknown.
 
-    bus_id: of the GPU that did the work, as for `Gpu.find`; None: the first one.
+    bus_id: of the GPU that did the work, as for `Gpu.find`; None: a CPU did.
     """
-    gpu = Gpu.find(bus_id)
+    gpu = bus_id and Gpu.find(bus_id)
     return {
         "lab": lab_version(),
         "git": git(ROOT),

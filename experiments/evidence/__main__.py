@@ -1,9 +1,11 @@
 """Evidence for the report, as much as a budget holds: `python -m experiments.evidence --help`."""
 
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import inf
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from common.config.device_choice import choose_device
 from common.config.run_config import Seed
 from common.config.section import Section
 from common.config.texts import override_text
+from common.config.unused import UNUSED
 from common.display.table import aligned
 from common.errors import LabError
 from common.record.provenance import provenance
@@ -54,7 +57,7 @@ class Evidence:
     def __init__(self, settings: Settings, execute: Execute) -> None:
         self.settings, self.execute, self.store = settings, execute, Store(settings.results)
         self.deadline = inf if settings.budget_s is None else budget.clock() + settings.budget_s
-        choice = choose_device(settings.device.text("name"))
+        self.choice = choice = choose_device(settings.device.text("name"))
         self.device, self.gpu = choice.name, choice.why if choice.name == "cuda" else "cpu"
         self.store.check()
         for arg in settings.args:
@@ -71,7 +74,9 @@ class Evidence:
 
         def args(step: Step) -> tuple[str, ...]:
             runs = here.texts("args") if step.module == "experiments" else ()
-            return step.args if step.run == "pytest" else (*runs, *step.args, *after)
+            unused = [keys for what, (yaml, keys) in UNUSED.items() if what in step.args or yaml == step.module]
+            words = (*runs, *step.args, *after) if step.run != "pytest" else step.args
+            return tuple(word for word in words if re.split("[.=]", word.lstrip("+"))[0] not in chain(*unused))
 
         steps = [replace(step, args=args(step)) for step in read_steps(here, self.settings.only)]
         return Plan(steps, self.gpu, self.store.read(StepRecord), here.number("hang_s"))
@@ -129,7 +134,7 @@ class Evidence:
                     "seconds": budget.clock() - began,
                     "rows": len(rows),
                     "report": ended.tail if ended.code else "",
-                    "provenance": provenance(),
+                    "provenance": provenance(self.choice.bus_id),
                 }
             )
         if state == FAILED:

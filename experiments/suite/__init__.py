@@ -65,7 +65,7 @@ def answer(config: RunConfig) -> int:
         "options": config.options.values,
         "knobs": config.knobs,
     }
-    kept = record_result(result, experiment.store, about, experiment.bus_id)
+    kept = record_result(result, experiment.store, about, config.device.bus_id)
     print_result(result, config.json)
     if not config.json:
         print(closing_lines([kept], config.results))
