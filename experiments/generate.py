@@ -50,7 +50,7 @@ def generate(cfg: DictConfig) -> int:
             raise LabError(f"the tokenizer makes no token of {text!r}", "give a longer prompt")
         request.check(lab.model)
         engine = Engine(lab, config.stacks[0])
-    with engine:
+    with engine, lab.exclusive_gpu():
         pieces = []
         for piece in engine.stream(replace(request, stop_ids=engine.stop_ids) if stop else request):
             pieces.append(piece)

@@ -1,5 +1,7 @@
 """Rows on a GPU, by what they do on the stand-in: compiled ahead, one at a time, nothing twice, no wait counted."""
 
+import io
+import tempfile
 import time
 from collections import Counter
 from dataclasses import replace
@@ -11,12 +13,14 @@ import pytest
 from common.config.device_choice import DeviceChoice
 from common.config.section import Section
 from common.validate.trials import TRIALS
+from experiments import generate
 from experiments.experiment import Experiment
+from experiments.generation.engine import Engine
 from experiments.run import pool, steps
 from experiments.run.setup import Setup
 from experiments.run.worker import answer
 from experiments.suite import find
-from experiments.tables.progress import Quiet
+from experiments.tables.progress import Progress, Quiet
 from experiments.tables.result_table import MEASURED, ResultTable, record_result
 from profiles import target
 
@@ -71,11 +75,11 @@ def test_a_row_compiles_before_it_takes_the_gpu_and_does_nothing_twice(setup, cu
     assert uploaded[2 * setup.layout.weights_size] == 1
 
 
-def test_one_at_a_time_uses_a_gpu_and_the_other_says_that_it_waits(setup):
-    said, order = list[str](), list[str]()
-    waits = Quiet()
-    waits.wait = said.append
-    other = Setup(setup.config, waits)
+def test_one_at_a_time_uses_a_gpu_and_the_other_says_that_it_waits(setup, tmp_path, monkeypatch):
+    """Whatever their caches, and whoever made the lock: it takes no right to write."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    said, order = io.StringIO(), list[str]()
+    other = Setup(replace(setup.config, cache=tmp_path / "another"), Progress(said))
 
     def use() -> None:
         with other.exclusive_gpu():
@@ -84,12 +88,14 @@ def test_one_at_a_time_uses_a_gpu_and_the_other_says_that_it_waits(setup):
     with setup.exclusive_gpu(), setup.exclusive_gpu():
         thread = Thread(target=use)
         thread.start()
-        while not said and thread.is_alive():
+        while not said.getvalue() and thread.is_alive():
             time.sleep(0.01)
         thread.join(0.2)
         order.append("first")
     thread.join()
-    assert (said, order) == (["the GPU"], ["first", "other"])
+    assert (said.getvalue(), order) == ("waits for the GPU\n", ["first", "other"])
+    (lock,) = tmp_path.glob("megakernel-lab-*.lock")
+    assert lock.stat().st_mode & 0o777 == 0o444
 
 
 def test_a_row_that_an_experiment_measures_itself_has_the_gpu_alone(setup):
@@ -122,13 +128,21 @@ def test_what_is_not_validated_or_timed_has_the_gpu_alone_too(setup, monkeypatch
     assert alone == [True] * 6
 
 
+def test_a_command_that_generates_has_the_gpu_alone(setup, monkeypatch):
+    alone, decode = list[bool](), Engine._decode
+    monkeypatch.setattr(Engine, "_decode", lambda own, *more: alone.append(own.setup._exclusive) or decode(own, *more))
+    words = ["prompt_ids=[1]", "max_tokens=1", "device=cuda", "model=tiny", "variant=baseline", "blocks=3"]
+    places = [f"cache={setup.config.cache}", f"results={setup.config.results}"]
+    assert (generate.main([*words, *places]), alone) == (0, [True])
+
+
 def test_records_name_the_gpu_that_the_work_used_and_not_the_first_of_nvml(setup, monkeypatch):
     from standin_gpu import device
     from standin_gpu.libraries import FUNCTIONS, NOT_FOUND
 
     monkeypatch.setitem(FUNCTIONS, "nvmlDeviceGetHandleByIndex_v2", lambda *arguments: NOT_FOUND)  # another GPU
     Experiment(setup.config, Quiet()).row("a probe", lambda: {"us": 1.0})
-    record_result(ResultTable("counts", "?", [{"us": 1.0}], MEASURED), setup.store, {}, setup.bus_id)
+    record_result(ResultTable("counts", "?", [{"us": 1.0}], MEASURED), setup.store, {}, setup.config.device.bus_id)
     steps.LabStack(setup, setup.choose("vec128", {})).append({"source_sha": "a"})
     names = [row["provenance"]["gpu"]["name"] for row in setup.store.records()]
     assert names == 3 * [device.NAME.decode()]

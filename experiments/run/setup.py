@@ -1,9 +1,11 @@
 """Setup of a run: the parts that all its stacks share, each made at its first use."""
 
 import fcntl
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.compile.source import Source, build
@@ -12,7 +14,7 @@ from common.config.resolve import SYNTHETIC, check_positions
 from common.config.run_config import RunConfig
 from common.errors import LabError, known
 from common.errors.machine import of_system
-from common.lazy import cupy, torch
+from common.lazy import torch
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.weights import Formats, PackedWeights, load
@@ -96,11 +98,6 @@ class Setup:
         return CudaDevice()
 
     @cached_property
-    def bus_id(self) -> str | None:
-        """PCI bus id of the GPU that this process uses; None on a CPU."""
-        return cupy.cuda.Device().pci_bus_id if self.config.device.name == "cuda" else None
-
-    @cached_property
     def racing(self) -> "Device":
         """Device for trials that look for races, whatever the others run on: the PTX device with its detector."""
         return self._ptx(True)
@@ -163,13 +160,16 @@ class Setup:
     @contextmanager
     def exclusive_gpu(self) -> Iterator[None]:
         """On a GPU, wait until no other run of the lab uses it: two measurements on one GPU disturb each other."""
-        if self._exclusive or self.bus_id is None:
+        bus_id = self.config.device.bus_id
+        if self._exclusive or bus_id is None:
             yield
             return
-        path = self.config.cache / f"gpu-{self.bus_id.replace(':', '-')}.lock"
+        path = Path(tempfile.gettempdir(), f"megakernel-lab-{bus_id.replace(':', '-')}.lock")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = open(path, "a", encoding="utf-8")  # noqa: SIM115
+            with suppress(FileExistsError):
+                path.touch(exist_ok=False)
+                path.chmod(0o444)  # whatever the umask: runs of other users lock it, too, which takes reading
+            file = open(path, encoding="utf-8")  # noqa: SIM115
         except OSError as error:
             raise of_system(error, "the GPU cannot be locked") from error
         with file:

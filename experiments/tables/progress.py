@@ -29,7 +29,7 @@ class Progress:
 
     def wait(self, what: str) -> None:
         """The work stands still until another process is done with `what`, which is no part of its time."""
-        self.detail(f"waits for {what}")
+        self.note(f"waits for {what}")
 
     def skip(self, steps: int) -> None:
         """So many steps will not begin."""
