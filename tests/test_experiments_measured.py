@@ -84,7 +84,7 @@ def test_ablation_takes_effect_and_verdict_from_the_record(measured):
     rows = measured("ablation", "options.variants=[baseline,vec128]", "timing.positions=[1,200]")
     assert [row["position"] for row in rows] == [1] * (len(rows) // 2) + [200] * (len(rows) // 2)
     table = {row["variant"]: row for row in rows}
-    assert table["vec128 l1=default"]["us a token"] == pytest.approx(1100)
+    assert table["vec128 l1=default"]["us a step"] == pytest.approx(1100)
     assert table["vec128 l1=default"]["effect %"] == pytest.approx(100 * (1100 / 1200 - 1))
     assert table["vec128 l1=default"]["verdict"] == "FASTER"
     assert table["baseline"]["verdict"] == "-"

@@ -72,7 +72,7 @@ def test_measurement_against_numbers_worked_by_hand():
 def test_columns_are_in_the_units_of_their_names():
     child = measure_pair(Machine(0), child=0.5e-3)
     shown = child.columns()
-    assert (shown["position"], shown["tokens"], shown["us a token"], shown["+- %"]) == (10, 8, 500, 0)
+    assert (shown["position"], shown["steps"], shown["us a step"], shown["+- %"]) == (10, 8, 500, 0)
     assert shown["GB/s"] == shown["% of read ceiling"] * 10  # the ceiling is 1000 GB/s
     assert shown["against parent"] == "FASTER"
     assert "marks" not in shown

@@ -70,7 +70,7 @@ def test_a_long_name_is_wrapped_and_no_figure_is_cut(width):
     stream, joined = io.StringIO(), "+".join(names)
     console = Console(file=stream, width=width)
     show_tables([long], "here", "ptx", console)
-    found = [{"variant": joined, "parent": joined, "us a token": 1234567.0, "change %": -12.25}]
+    found = [{"variant": joined, "parent": joined, "us a step": 1234567.0, "change %": -12.25}]
     show_result(ResultTable("ablation", "?", found, COUNTED, keys=2), console)
     text = stream.getvalue()
     table_lines = [line for line in text.splitlines() if "│" in line]
@@ -100,7 +100,8 @@ def test_a_table_of_a_cpu_states_that_it_has_no_gpu_time(width):
     assert COUNTS_ONLY.split()[0] in shown(width, False)
     assert "not GPU time" in shown(width, False)
     assert "GPU time" not in shown(width, True)
-    assert "us a token" not in shown(width, False)
+    for name in ("us a step", "steps/s"):  # a step with drafts may keep several tokens
+        assert (name in shown(width, True), name in shown(width, False)) == (True, False)
 
 
 def test_counts_name_the_model_that_they_are_of():

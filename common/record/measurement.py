@@ -65,8 +65,8 @@ class Measurement(Shown):
     marks: tuple[str, ...] = ()
 
     def columns(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"position": self.position, "tokens": self.steps}
-        found |= {"us a token": 1e6 * self.seconds.median}
+        found: dict[str, Any] = {"position": self.position, "steps": self.steps}
+        found |= {"us a step": 1e6 * self.seconds.median}
         found |= {"+- %": 100 * self.seconds.half_width, "GB/s": self.bandwidth / 1e9}
         found |= {"% of read ceiling": 100 * self.of_ceiling, "against parent": self.verdict}
         return found | ({"marks": ", ".join(self.marks)} if self.marks else {})

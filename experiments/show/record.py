@@ -87,7 +87,7 @@ def _of_run(row: Record) -> dict[str, Any]:
 
 def _measured(timed: Record) -> str:
     low, high = (1e6 * timed["seconds"][end] for end in ("low", "high"))
-    figures = f"{microseconds(timed):.1f} us a token, 95 % interval {low:.1f} to {high:.1f}"
+    figures = f"{microseconds(timed):.1f} us a step, 95 % interval {low:.1f} to {high:.1f}"
     rate = f"{timed['bandwidth'] / 1e9:.0f} GB/s, {100 * timed['of_ceiling']:.1f} % of the read ceiling"
     against = f"against its parent: {timed['verdict'] or '-'}"
     return "; ".join((figures, rate, against, *timed.get("marks", ())))

@@ -70,7 +70,7 @@ def measured(experiment: Experiment, stacks: list[Stack]) -> list[dict[str, Any]
                     "variant": label_of(stack),
                     "position": timed["position"],
                     "parent": title(stack.parent),
-                    "us a token": microseconds(timed),
+                    "us a step": microseconds(timed),
                     "GB/s": timed["bandwidth"] / 1e9,
                     "% of read ceiling": 100 * timed["of_ceiling"],
                     "effect %": 100 * pair.get("effect", nan),

@@ -141,7 +141,7 @@ def _fastest(search: Search) -> list[dict[str, Any]]:
     return [
         {
             "stack": _label(candidate),
-            "us a token": 1e6 * (outcome.seconds or nan),
+            "us a step": 1e6 * (outcome.seconds or nan),
             "low us": outcome.low and 1e6 * outcome.low,
             "high us": outcome.high and 1e6 * outcome.high,
             "state": outcome.state,

@@ -111,5 +111,5 @@ def finished(record: Record) -> str:
     figures = [f"max error {error(record)} allowed"] if record["verdict"] else []
     barriers = count(record, "grid_barriers")
     figures += [] if barriers is None else [f"{barriers} grid barriers a token"]
-    figures += [f"{microseconds(timed):.1f} us a token at {timed['position']}" for timed in record["latencies"][:1]]
+    figures += [f"{microseconds(timed):.1f} us a step at {timed['position']}" for timed in record["latencies"][:1]]
     return f"{label(record)}: PASSED, {', '.join(figures)}"

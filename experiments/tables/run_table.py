@@ -109,7 +109,7 @@ def _columns(named: Sequence[tuple[str, Record]]) -> Iterator[tuple[Column, list
         yield from _times(rows, position, with_bandwidth=position == positions[0])
     if positions:
         whole = [row["generation"] for row in rows]
-        yield Column("tokens/s"), [timed and f"{1e6 / microseconds(timed):.0f}" for timed in whole]
+        yield Column("steps/s"), [timed and f"{1e6 / microseconds(timed):.0f}" for timed in whole]
 
 
 def _counts(rows: Sequence[Record]) -> Iterator[tuple[Column, list[Any]]]:
@@ -138,7 +138,7 @@ def _times(rows: Sequence[Record], position: int, with_bandwidth: bool) -> Itera
     def cells(text: Callable[[Record], Any]) -> list[Any]:
         return [timed and text(timed) for timed in found]
 
-    yield Column(f"us a token\nat {position}", group=group), cells(_latency)
+    yield Column(f"us a step\nat {position}", group=group), cells(_latency)
     if with_bandwidth:
         yield Column("GB/s", group=group), cells(lambda timed: f"{timed['bandwidth'] / 1e9:.0f}")
         yield Column("% of read\nceiling", group=group), cells(lambda timed: f"{100 * timed['of_ceiling']:.1f}")

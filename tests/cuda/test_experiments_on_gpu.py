@@ -72,7 +72,7 @@ def test_ablation_has_an_effect_for_every_variant_that_was_asked(ask, gpu):
     table = {row["variant"]: row for row in ask("ablation")}
     assert set(table) == {HEAD, "fused_head - fused_head"}
     for row in table.values():
-        assert row["us a token"] > 0
+        assert row["us a step"] > 0
         assert row["low %"] <= row["effect %"] <= row["high %"]
     if gpu == "standin":  # one barrier and one launch of argmax less
         assert table[HEAD]["effect %"] < -5

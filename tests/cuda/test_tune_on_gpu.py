@@ -66,7 +66,7 @@ def test_the_optimum_is_found_and_a_wrong_kernel_never_wins(tune, gpu, tmp_path,
         first = found["table"][0]
         assert first["stack"] == "fused_head + redundant_rmsnorm"
         by_counts = virtual_seconds(cpu_cache, tiny)(Candidate(tuple(fastest), (("rows_per_warp", 4),)))
-        assert first["us a token"] == pytest.approx(1e6 * by_counts, abs=1e-3)  # events tell 1 ns apart
+        assert first["us a step"] == pytest.approx(1e6 * by_counts, abs=1e-3)  # events tell 1 ns apart
         at = [row["stack"] for row in runs].index(fastest)
         later = {timed["verdict"] for row in runs[at + 1 :] for timed in row["latencies"]}
         assert later <= {"STOPPED"}  # a bound says that they are slower
