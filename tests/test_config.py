@@ -108,7 +108,8 @@ def test_knobs_of_a_named_stack_can_be_overridden(one):
 
 def test_a_ratio_is_of_the_warps_of_a_block(one, refused):
     assert one("variant=warp_split", "ratio=4:12", "threads=512").stacks[0].knobs["warp_split"]["consumers"] == 12
-    assert "P + C = 16" in refused("variant=warp_split", "threads=512")
+    assert one("variant=warp_split", "threads=128").stacks[0].knobs["warp_split"] == {"producers": 1, "consumers": 3}
+    assert "P + C = 16" in refused("variant=warp_split", "ratio=2:6", "threads=512")
 
 
 def test_baseline_is_the_empty_stack(one):

@@ -264,6 +264,7 @@ def test_steps_get_a_store_whose_path_has_any_characters(call, tmp_path):
         ('args=["model=tinny"]', "unknown model 'tinny'; did you mean 'tiny'?"),
         ('args=["threds=512"]', "unknown key 'threds'; did you mean 'threads'?"),
         ('args=["variant=vec128"]', "args: variant=vec128: variant= is the plan's own"),
+        ('args=["window=1"]', "args: window=1: window= is the plan's own"),
         ('args=["+device=cuda"]', "args: +device=cuda: device= is the plan's own"),
         ('args=["--help"]', "args: --help: --help= is the plan's own, or no key"),
     ],

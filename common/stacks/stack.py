@@ -217,7 +217,7 @@ def _constants(catalog: Catalog, names: set[str], values: Mapping[str, Any], thr
         constants: dict[str, int | str] = {}
         for knob in catalog.variants[name].knobs:
             try:
-                constants |= knob.constants(values.get(knob.name, knob.default), threads)
+                constants |= knob.constants(values.get(knob.name, knob.fitted(knob.default, threads)), threads)
             except LabError as error:
                 raise LabError(f"{name}: {error.cause}", error.remedy) from None
         resolved[name] = constants

@@ -23,6 +23,7 @@ from common.errors import LabError
 from common.record.provenance import provenance
 from common.record.record import StepRecord
 from common.record.store import Store
+from common.stacks.catalog import read_catalog
 from experiments.evidence.execute import GRACE, Ended, execute
 from experiments.evidence.plan import CUT, DONE, FAILED, ROWS, START, STEP, Plan, Step, read_steps
 from experiments.tables.commands import relative
@@ -61,7 +62,7 @@ class Evidence:
         self.device, self.gpu = choice.name, choice.why if choice.name == "cuda" else "cpu"
         self.store.check()
         for arg in settings.args:
-            if (key := arg.partition("=")[0].lstrip("+")) in OWN or "=" not in arg:
+            if (key := arg.partition("=")[0].lstrip("+")) in {*OWN, *read_catalog().knobs} or "=" not in arg:
                 raise LabError(f"args: {arg}: {key}= is the plan's own, or no key", "give keys such as threads=512")
         if settings.args:
             composed("config", settings.args)
