@@ -1,6 +1,7 @@
 """Command line: Hydra composes the configuration for a task; a mistake ends as one line with exit code 2."""
 
 import os
+import shutil
 import signal
 import sys
 import traceback
@@ -120,6 +121,8 @@ def _multirun(task: Task, config_name: str, arguments: list[str], root: Path, de
 
     Raises LabError for a job in a process of a launcher's that failed: of it this process sees an exception alone.
     """
+    if {*MULTIRUN} & {*arguments} and "hydra/launcher=gpu_slurm" in arguments and not shutil.which("srun"):
+        raise LabError("hydra/launcher=gpu_slurm needs SLURM, and there is no srun", "give hydra/launcher=local_jobs")
     codes: list[int] = []
     here = os.getpid()
 

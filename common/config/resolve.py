@@ -98,7 +98,7 @@ def resolve_one(cfg: DictConfig, what: str) -> RunConfig:
     config = resolve(cfg)
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)
-        raise LabError(f"{what} runs one stack, not {len(config.stacks)}", f"choose one: variant={names}")
+        raise LabError(f"{what} runs one stack, not {len(config.stacks)}", f"give variant=NAME or stack=[A,B]: {names}")
     return config
 
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from threading import Thread
 from typing import TextIO
 
@@ -45,7 +46,7 @@ def execute(argv: Sequence[str], seconds: float) -> Ended:
             text=True,
             errors="replace",
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGKILL),  # with this process
         )
     except OSError as error:
         raise of_system(error, f"{argv[0]} does not start") from error
@@ -76,7 +77,3 @@ def _relay(lines: TextIO, tail: "deque[str]") -> None:
     for line in lines:
         tail.append(line)
         sys.stderr.write(line)
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

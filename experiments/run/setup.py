@@ -140,7 +140,7 @@ class Setup:
         stacks = choose_stacks(catalog, name, listed, knobs, threads)
         if len(stacks) > 1:
             names = ", ".join(stack.name for stack in stacks)
-            raise LabError(f"{named} stands for {len(stacks)} stacks", f"name one of them: {names}")
+            raise LabError(f"{named} stands for {len(stacks)} stacks", f"name one of them, a sum as a list: {names}")
         return stacks[0]
 
     def source(self, stack: Stack) -> Source:

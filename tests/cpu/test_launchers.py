@@ -44,6 +44,13 @@ def test_a_job_that_fails_in_its_own_process_fails_the_command(sweep):
     assert done.stderr.splitlines()[-1].startswith("error: weights '/nope': there is no such file")  # behind Hydra's
 
 
+def test_a_machine_without_slurm_is_told_so(sweep, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    done = sweep("-m", "hydra/launcher=gpu_slurm", "variant=baseline,vec128")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith("error: hydra/launcher=gpu_slurm needs SLURM, and there is no srun; ")
+
+
 def test_a_cluster_gives_each_job_one_gpu(sweep):
     """Without SLURM: the options that would be submitted."""
     done = sweep("--cfg=hydra", "hydra/launcher=gpu_slurm", "hydra.launcher.partition=fast")
