@@ -13,18 +13,10 @@ from common.model.expressions import check, evaluate
         ("a + 2 * b", 8),
         ("(a + 2) * b", 12),
         ("b - a * b // 4", 2),
-        ("a if b - 3 else b", 3),
-        ("a if b else 0", 2),
     ],
 )
 def test_expressions(expression, value):
     assert evaluate(expression, {"a": 2, "b": 3}) == value
-
-
-def test_a_division_that_the_test_rules_out_is_none():
-    expression = "7 // (hidden - 1) if hidden - 1 else 0"
-    check(expression, ["hidden"], "here")
-    assert [evaluate(expression, {"hidden": hidden}) for hidden in (1, 3)] == [0, 3]
 
 
 @pytest.mark.parametrize(
@@ -38,9 +30,7 @@ def test_a_division_that_the_test_rules_out_is_none():
         "True",
         "hidden ** 9",
         "1 // 0",
-        "1 if chunk else chunks",
-        "chunks if 0 else 1",
-        "1 if 1 else (2 if 1 else 1.5)",
+        "1 if hidden else 0",
     ],
 )
 def test_what_is_refused(expression):

@@ -139,7 +139,7 @@ class Layout:
             except ZeroDivisionError:
                 raise LabError(
                     f"scratch.{name} is {list(sizes)}, a division by 0 for model {self.model.name}",
-                    "give a divisor that is not 0, as A // B if B else C",
+                    "give a divisor that is not 0",
                 ) from None
             turns = shape[0]  # the counter of steps comes to 0 again, and would meet its neighbor's place
             if turns < 2 or turns & (turns - 1) or min(shape) < 1 or prod(shape) > LARGEST:
