@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from common.config import budget
+from common.config.run_config import RunConfig
 from common.config.section import Section
 from common.devices.protocol import Session
 from common.errors import LabError, Unfinished
@@ -169,6 +170,13 @@ class Experiment(Setup):
                     self.left_out.append(f"Left out: {label(record)} at position {timed['position']}, {share}")
         return [record | {"latencies": plausible(record)} for record in records]
 
+    def timed(self, position: int | None) -> RunConfig:
+        """The configuration with timing, at `position` if one is given. Raises LabError for timing=none."""
+        timing = self.config.timing
+        if timing is None:
+            raise LabError(f"experiment={self.config.task} measures, and timing=none forbids it", "leave it out")
+        return self.config if position is None else replace(self.config, timing=replace(timing, positions=(position,)))
+
     def measured_records(self, stacks: Sequence[Stack], position: int | None = None) -> list[dict[str, Any]]:
         """Validate and time each stack, each in a process of its own.
 
@@ -176,11 +184,7 @@ class Experiment(Setup):
         """
         from experiments.run.sweep import open_sweep
 
-        timing = self.config.timing
-        if timing is None:
-            raise LabError("this experiment measures, and timing=none forbids it", "leave timing=none out")
-        timing = timing if position is None else replace(timing, positions=(position,))
-        with open_sweep(replace(self.config, stacks=tuple(stacks), timing=timing), self.show) as sweep:
+        with open_sweep(replace(self.timed(position), stacks=tuple(stacks)), self.show) as sweep:
             sweep.run()
         records = [sweep.records[index] for index in range(len(stacks))]
         for record in records:

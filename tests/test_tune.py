@@ -3,7 +3,6 @@
 from contextlib import nullcontext
 from pathlib import Path
 from shlex import split
-from types import SimpleNamespace
 
 import pytest
 
@@ -64,12 +63,6 @@ def test_a_named_stack_is_tried_as_it_is_named(experiment):
     usual, named = (next(search.candidates(9)).values for _ in range(2))
     assert usual["l1"] == "default"
     assert named == usual | {"l1": "no_allocate"}, "as conf/variant/persistent.yaml says"
-
-
-def test_a_search_that_may_not_measure_is_refused():
-    untimed = SimpleNamespace(config=SimpleNamespace(timing=None))
-    with pytest.raises(LabError, match="timing=none forbids it"), tune.measuring(untimed, None):
-        pass
 
 
 def test_a_candidate_without_a_time_is_left_out_with_the_reason(experiment):

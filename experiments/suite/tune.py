@@ -92,15 +92,11 @@ def measuring(experiment: Experiment, search: Search) -> Iterator[Callable[[Stac
     """Validation and timing of a stack in a worker process; the candidates that wait are compiled meanwhile."""
     from experiments.run.sweep import open_sweep
 
-    if experiment.config.timing is None:
-        raise LabError("experiment=tune measures, and timing=none forbids it", "leave timing=none out")
-    config = replace(experiment.config, timing=replace(experiment.config.timing, positions=(experiment.position,)))
-
     def compile_ahead(candidate: Candidate) -> None:
         """Compile into CuPy's cache. Errors stay in the thread: the worker compiles it again and reports them."""
         experiment.device.compile(experiment.source(composed(experiment, candidate)))
 
-    with open_sweep(config, experiment.show) as sweep, ThreadPoolExecutor() as compilers:
+    with open_sweep(experiment.timed(experiment.position), experiment.show) as sweep, ThreadPoolExecutor() as compilers:
 
         def measure(stack: Stack) -> Outcome:
             one = sweep.of([stack])

@@ -54,11 +54,6 @@ class Rounds:
     window: int = 0
 
     @property
-    def name(self) -> str:
-        reads = f" beside {self.kb} KB, window={self.window}" if self.kb else ""
-        return f"{self.mechanism or 'reading'}, {self.words:,} words{reads}"
-
-    @property
     def columns(self) -> int:
         """Elements of a row, of two matrices of bf16 with a row for each word. Raises LabError where none is right."""
         columns = (self.kb << 10) * self.blocks // (4 * self.words) // 8 * 8 if self.kb else 8
