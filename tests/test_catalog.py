@@ -73,7 +73,6 @@ def test_every_shipped_variant_has_both_files():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("launch: plain", "name: lazy", "unknown key name"),
         (LAZY, "- lazy\n", "not a mapping"),
         ("launch: plain", "# @package _global_\nlaunch: plain", "@package"),
         ("launch: plain", "idea: fetch nothing", "idea"),
@@ -84,7 +83,7 @@ def test_every_shipped_variant_has_both_files():
         ("launch: plain", "excludes: [both]", "excludes: unknown variant 'both'; known: "),
         ("launch: plain", "requires: [prefech]", "requires: unknown variant 'prefech'; did you mean 'prefetch'"),
         ("launch: plain", "outside: [lazy]", "outside: unknown variant 'lazy'; known: "),
-        ("launch: plain", "colour: red", "colour"),
+        ("launch: plain", "name: lazy", "unknown key name"),
         ("launch: plain", "parent: [missing]", "missing"),
         ("launch: plain", "excludes: missing", "excludes"),
         ("launch: plain", "scratch: {rope: [2, 4]}", "scratch.rope: [2, 4]; give it another name"),

@@ -152,14 +152,9 @@ def test_multirun(configure, root):
     code, found, errors = configure("-m", "variant=warp_split", "ratio=1:7,2:6", "threads=256")
     assert (code, errors) == (0, [])
     assert [config.stacks[0].knobs["warp_split"]["producers"] for config in found] == [1, 2]
-    code, found, errors = configure("-m", "threads=100,256")
+    code, found, errors = configure("threads=100,256", "-m", "seed=1")  # the flag at any position
     assert (code, len(found)) == (2, 1)  # the wrong job does not stop the other
     assert len(errors) == 1
-
-
-def test_the_multirun_flag_may_be_at_any_position(configure):
-    code, found, errors = configure("variant=baseline", "-m", "threads=128,256", "seed=1")
-    assert (code, [config.threads for config in found], errors) == (0, [128, 256], [])
 
 
 def test_paths(one, root, monkeypatch):
@@ -203,21 +198,17 @@ def test_every_path_is_absolute_from_the_callers_folder(one, tmp_path, monkeypat
         (["model=tiny", "model.rms_eps=1e-300"], "a normal number of fp32"),
         (["model.qk_norm=false"], "unknown key 'model.qk_norm'"),
         (["model.positions=0"], "model.positions=0"),
-        (["modl=tiny"], "did you mean 'model'?"),
         (["+foo=1"], "unknown key 'foo'"),
         (["+options.x=1"], "unknown key 'options.x'; known: none"),
         (["experiment=counts", "++options.x=1"], "known: options.variants"),
         (["+options={x: 1}"], "error: options= is for the yaml of an experiment; give experiment=NAME"),
-        (["experiment=counts", "task=run"], "task= is for the yaml of an experiment; "),
         (["task=counts"], "task= is for the yaml of an experiment; "),
         (["hydra=x"], "unknown key 'hydra'"),
-        (["+timing.foo=1"], "unknown key 'timing.foo'"),
         (["timing.stpes=1"], "did you mean 'timing.steps'?"),
         (["experiment=energy", "timing=none"], "timing.positions= has no effect with timing=none; leave"),
         (["threads=100"], "not a multiple of 32"),
         (["threads=0"], "32..1024"),
         (["threads=2048"], "32..1024"),
-        (["threads=2.5"], "whole number"),
         (["threads=true"], "threads=true is not a whole number"),
         (["blocks=0"], "1..1024"),
         (["seed=-1"], "seed=-1"),
@@ -247,10 +238,8 @@ def test_every_path_is_absolute_from_the_callers_folder(one, tmp_path, monkeypat
         (["variant=[lazy,baseline]"], "write a stack as stack=[a,b]"),
         (["model=[tiny,odd]"], "takes one name, not the list [tiny,odd]"),
         (["seed=1,2"], "'seed=1,2'; write a stack as stack=[a,b], a list as [1,2]"),
-        (["timing=3"], "unknown timing '3'; known: "),
         (["--bogus"], "--bogus"),
         (["--config-name", "generate"], "unrecognized arguments: --config-name; "),
-        (["--experimental-rerun", "x"], "unrecognized arguments: --experimental-rerun; "),
         (["--cfg", "job", "-p", "x"], "unrecognized arguments: --package; "),
         (["~model"], "~model would remove a key"),
         (["hydra.run.dir=x"], "hydra.run.dir=x has no effect without -m"),

@@ -257,7 +257,6 @@ MIDDLE = torch.full((4, 32), 0x77777777, dtype=torch.int32)  # 8, stored less on
         ("awq", said(backend="llm-awq"), ["backend 'llm-awq'"]),
         ("fp8", said(method="gptq"), ["method is 'gptq', and only 'fp8'"]),
         *((layout, said(rotation="hadamard"), ["has 'rotation': 'hadamard', which the lab"]) for layout in METHODS),
-        *((layout, said(transform_config={"R1": 1}), ["'transform_config': {'R1': 1}"]) for layout in METHODS),
     ],
 )  # fmt: skip
 def test_what_is_damaged_contradicts_itself_or_is_not_known_is_refused(layout, change, words, tmp_path: Path, seed):

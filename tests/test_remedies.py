@@ -31,7 +31,6 @@ SERVER = {"bind": "127.0.0.1", "port": 0, "queue": 1, "deadline_s": 1, "body_kb"
             ["experiment=positions", "options.positions=[-1]"],
             "options.positions=-1 is not a whole number of at least 0",
         ),
-        (["experiment=ablation", "options.position=x"], "options.position=x is not a whole number of at least 0"),
         (["experiment=positions", "timing.ladder=[-1]"], "timing.ladder=-1 is not a whole number of at least 0"),
     ],
 )
@@ -62,15 +61,7 @@ def test_an_empty_key_of_the_api_is_none(key, wanted):
             read_settings(Section(SERVER | {"api_key": key, "bind": "0.0.0.0"}))
 
 
-@pytest.mark.parametrize(
-    ("code", "remedy"),
-    [
-        (errno.ENOSPC, "free some space there, or choose another place with cache=DIR"),
-        (errno.EACCES, "choose another place with cache=DIR"),
-        (errno.EROFS, "choose another place with cache=DIR"),
-        (errno.ENOENT, "choose another place with cache=DIR"),
-    ],
-)
-def test_only_a_full_disk_is_to_be_freed(code, remedy):
-    error = of_system(OSError(code, os.strerror(code)), "the cache cannot be used")
-    assert error.remedy.startswith(remedy)
+def test_only_a_full_disk_is_to_be_freed():
+    for code, first in ((errno.ENOSPC, "free some space there, or "), (errno.EROFS, "")):
+        error = of_system(OSError(code, os.strerror(code)), "the cache cannot be used")
+        assert error.remedy.startswith(f"{first}choose another place with cache=DIR")

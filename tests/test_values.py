@@ -85,10 +85,8 @@ def test_values_are_half_way_and_both_neighbors_are_even_somewhere(cpu_cache, se
 
 
 def test_half_way_by_hand():
-    value = torch.tensor(
-        [1, 1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 1 - 2**-9, 1 + 2**-8 + 2**-40, 0, torch.nan]
-    ).double()
-    value[5] = 1 + 2**-8 + 2**-40
+    numbers = [1, 1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 1 - 2**-9, 1 + 2**-8 + 2**-40, 0, torch.nan]
+    value = torch.tensor(numbers, dtype=torch.float64)
     assert half_way(value).tolist() == [False, True, True, True, True, False, False, False]
 
 
