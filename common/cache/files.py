@@ -1,8 +1,8 @@
 """Files of the cache: named by a hash of their inputs, written whole or not at all, checked at every use.
 
-Each ends with a checksum of its content, in the same file so that both appear at once. Loaders and linkers of ELF
-ignore bytes after its sections, so libraries and objects carry one, too. XXH3 (https://xxhash.com) reads at the speed
-of memory: 1.2 GB in 0.08 s on one core. It finds damage by accident; it is no defence against an attacker.
+Each ends with a checksum of its content, in the same file so that both appear at once; loaders of ELF ignore bytes
+after its sections. XXH3 (https://xxhash.com) reads at the speed of memory: 1.2 GB in 0.08 s on one core. It finds
+damage by accident; it is no defence against an attacker.
 """
 
 import fcntl

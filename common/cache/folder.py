@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 NAME = "megakernel-lab"
 FILE = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{64})\.(bf16|cubin|ptx|rows|sass|sha256|so|taps)(\.[-0-9]+\.part)?")
-# Two kinds are opened again after the check: a kernel when it is loaded, a part when it is renamed. All others are
-# read, or mapped, through the open file that was checked, which outlives the file's name.
-KERNEL, NEEDED_S = "so", 3600.0
+# Opened again by name after the check: a library when it is loaded, a part when it is renamed. Every other file is read
+# or mapped through the descriptor that was checked, which outlives the name.
+LIBRARY, NEEDED_S = "so", 3600.0
 UNSEEN = 0.01  # share of the limit that a process writes before it looks at all files again: 0.3 s for 40,000 files
 
 
@@ -89,5 +89,5 @@ def _scan(root: Path) -> Iterator[CachedFile]:
         if match := FILE.fullmatch(path.name):
             with suppress(FileNotFoundError):  # removed meanwhile by another process
                 state = path.stat()
-                reopened = match[1] == KERNEL or bool(match[2])
+                reopened = match[1] == LIBRARY or bool(match[2])
                 yield CachedFile(path, state.st_size, max(state.st_atime, state.st_mtime), reopened)

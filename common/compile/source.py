@@ -42,7 +42,7 @@ class Source:
     trace    blocks store time stamps of each stage
     shared_knobs  names of the knobs that decide a block's shared memory
     chosen   {`knob=value`: min_arch} of chosen values with a min_arch of their own
-    tokens_per_step  at neighbouring positions; of those behind the first, drafts, the kernel keeps what it would choose
+    tokens_per_step  at neighbouring positions; all but the first are drafts, kept where the kernel chooses the same
     """
 
     stack: tuple[str, ...]

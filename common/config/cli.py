@@ -117,9 +117,9 @@ def _run(task: Task, config_name: str, argv: Sequence[str], root: Path, debug: b
 
 
 def _multirun(task: Task, config_name: str, arguments: list[str], root: Path, debug: bool) -> int:
-    """The highest exit code of all jobs, by Hydra's main, which also has flags that only print, such as --cfg.
+    """The highest exit code of all jobs, run by Hydra's main, which also has flags that only print, such as --cfg.
 
-    Raises LabError for a job in a process of a launcher's that failed: of it this process sees an exception alone.
+    Raises LabError for a job that failed in a launcher's process, from which only an exception returns.
     """
     if {*MULTIRUN} & {*arguments} and "hydra/launcher=gpu_slurm" in arguments and not shutil.which("srun"):
         raise LabError("hydra/launcher=gpu_slurm needs SLURM, and there is no srun", "give hydra/launcher=local_jobs")
@@ -217,9 +217,8 @@ def _admit(argv: Sequence[str], root: Path) -> list[str]:
     """The arguments, with free texts passed through `admit_text`, and `ratio=2:6` as `++ratio=2:6` if ratio is a knob.
 
     Only the yaml of a single variant adds its knobs to the configuration. With `variant=all` or `stack=[...]` Hydra
-    would refuse the key; `++` adds it. choose_stacks checks later that the chosen stacks have the knob. So with the
-    traits of a model, which its yaml need not name.
-    Raises LabError for values that Hydra would misunderstand.
+    would refuse the key; `++` adds it. choose_stacks checks later that the chosen stacks have the knob. Traits of a
+    model, which its yaml may omit, likewise. Raises LabError for values that Hydra would misunderstand.
     """
     try:
         os.getcwd()

@@ -11,7 +11,7 @@ TEXTS = ("prompt", "system", "stop_strings")  # keys with free text, for a model
 
 
 def admit_text(argument: str) -> str:
-    """An override as it is; of a key of TEXTS, with its text quoted for Hydra, which then neither splits nor fills it.
+    """The override; the text of a key in TEXTS is quoted for Hydra, so that it is neither split nor interpolated.
 
     A value that begins with a double quote or `[` is JSON: a text, a list, or several for a multirun.
     Raises LabError where it is not, and for text that is no Unicode.

@@ -149,8 +149,8 @@ class Format:
     def joined(self, bits: "torch.Tensor", scale: "torch.Tensor", zero: "torch.Tensor") -> "torch.Tensor":
         """Rows of the parts that they have, as `encode` gives them.
 
-        bits: uint8 [rows, columns], a number each as the kernels read it: e4m3, or an integer of 0 and more, which is
-        half of the range too large without zero points. scale: of bf16 or fp16 [rows, groups]. zero: likewise, int32.
+        bits: uint8 [rows, columns], a number each as the kernels read it: e4m3, or an unsigned integer, offset by half
+        of the range without zero points. scale: of bf16 or fp16 [rows, groups]. zero: likewise, int32.
         """
         rows, columns = bits.shape
         out = torch.zeros(rows, self.row_bytes(columns), dtype=torch.uint8, device=bits.device)

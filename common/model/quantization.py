@@ -22,9 +22,9 @@ BESIDES = {"g_idx": WORDS, "weight_shape": ("I64", "I32")}  # tensors without nu
 class Part:
     """A tensor of a matrix: the last part of its name, its dtypes, and its order of rows and columns (or groups).
 
-    turned  it is stored [columns, rows]
-    packed  its 32-bit words hold several numbers, the first in the lowest bits: 0 of neighboring rows, 1 of columns
-    mixed   the four numbers of a word's even columns are before those of its odd columns
+    turned  stored as [columns, rows]
+    packed  axis along which 32-bit words pack numbers, the first in the lowest bits: 0 rows, 1 columns
+    mixed   a word has its even columns before its odd ones
     """
 
     name: str
@@ -54,11 +54,11 @@ class Part:
 class Quantization:
     """One layout of quantized matrices, which are all those of the layers; the head and the embedding are not.
 
-    format   of the rows that are made; its groups divide every row, and those of the checkpoint, or are the same
+    format   of the packed rows; its groups divide every row and the checkpoint's groups
     group    columns that share a scale in the checkpoint; 0: a whole row. block: rows that share it
-    zeros    zero points; None: without any. less: number that the file's zero points are too small by
-    besides  names in BESIDES that it has
-    reading  all that decides what the stored bytes mean, as text
+    zeros    zero points; None: without any. less: to be added to those that are stored
+    besides  names of its tensors in BESIDES
+    reading  all that gives the stored bytes their meaning, as text
     check    raises LabError for zero points [rows, groups] of a matrix, by its name, that the configuration rules out
     """
 

@@ -28,8 +28,8 @@ def accepted(choices: Sequence[int], ids: Sequence[int], position: int, given: i
 def looked_up(ids: Sequence[int], count: int) -> list[int]:
     """`count` drafts behind `ids`, by prompt lookup (Saxena 2023); NO_DRAFT where the last id did not occur before.
 
-    Of the earlier places with most of the last ids in front, up to LONGEST, the latest counts. What follows there may
-    run into the drafts themselves.
+    The longest earlier match of the last ids, up to LONGEST, wins, the most recent on ties. What follows may run into
+    the drafts themselves.
     """
     if count < 1:  # a step of one token has none, and each is compared
         return []

@@ -96,10 +96,9 @@ class Evidence:
 
 
 def comparable(runs: Mapping[str, Sequence[Record]]) -> Mapping[str, Record]:
-    """The newest run of each name (its runs are oldest first) among those with one cache, positions, grid and options.
+    """The newest run of each name (its runs are oldest first), all with one cache, threads, positions and options.
 
-    Times of other conditions may not stand in one table. Most names have a run under those chosen; of several such, the
-    one with most positions has, then the newest.
+    Of all such conditions those with most names, then with most positions, then with the newest run.
     """
     alike: dict[str, dict[str, Record]] = {}
     for name, own in runs.items():

@@ -29,10 +29,7 @@ class Limits:
         return await self._app(scope, receive, send)
 
     def _check_origin(self, headers: Headers) -> None:
-        """On loopback, where there may be no key, refuse requests of another site's page, sent by the user's browser.
-
-        Such a page tells its address in Origin; or it had its own name point here, which then stands in Host.
-        """
+        """Refuse cross-site requests (Origin) and DNS rebinding (Host) on loopback, where there may be no key."""
         host, origin = headers.get("host", ""), headers.get("origin")
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if self._settings.loopback and not is_loopback(name):

@@ -19,7 +19,7 @@ Answer = Callable[[Callable[[], bool]], Iterator[Any]]  # its argument is true o
 
 
 class Job(AsyncIterator[Any]):
-    """One request: an iterator over what `answer` yields in the thread of the device, for the server's loop.
+    """One request: an iterator, for the server's loop, over what `answer` yields in the device's thread.
 
     Raises ApiError for a refusal, a lost device and a missed deadline.
     """

@@ -23,7 +23,7 @@ SAMPLING = {field.name for field in fields(Sampling)}
 class Strict(BaseModel):
     """An object without unknown fields. Null means that a field is absent, unless it is required.
 
-    idle: values by which OpenAI's fields that the lab has not ask for nothing; then they are absent, too.
+    idle: {field of OpenAI's that the lab lacks: values that ask for nothing}; with one of them it is absent, too.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)

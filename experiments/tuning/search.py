@@ -38,8 +38,8 @@ class Outcome:
 class Search:
     """One search. found: every candidate tried, in this order, and its outcome.
 
-    It begins with `starts`, and most of its candidates are beside the fastest so far: a model of the whole space finds
-    the region of the optimum, and steps of one choice the optimum.
+    After `starts` one in TURNS candidates is optuna's, by a model of the whole space; the others are neighbors of the
+    fastest so far.
     ahead: candidates chosen ahead of the one that is tried. prepare: called with each when it is chosen.
     """
 
