@@ -263,7 +263,7 @@ class FakeSession:
         self._words("accepted").fill_(0 if self._wrong("accepted drafts not told") else accepted)
         self._words("position").add_((1 + accepted) * (not self._wrong("position stands still")))
         if at >= given or self._wrong("prompt overwritten"):
-            ids[at] = token
+            ids[at] = token if at >= given or ids[at] != token else token ^ 1  # the fault must change it
         known = max(at + 1, given)
         room = ids[known : at + tokens - self._wrong("a draft too few")]
         room.copy_(torch.tensor(self._drafts(ids[:known].tolist(), len(room)), dtype=torch.int32))
