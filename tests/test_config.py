@@ -157,6 +157,10 @@ def test_multirun(configure, root):
     assert len(errors) == 1
 
 
+def test_a_flag_may_be_between_keys(configure):
+    assert configure("variant=baseline", "--cfg", "job", "threads=128") == (0, [], [])
+
+
 def test_paths(one, root, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
     config = one()

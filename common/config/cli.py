@@ -90,7 +90,7 @@ def _open_streams() -> None:
 def _run(task: Task, config_name: str, argv: Sequence[str], root: Path, debug: bool) -> int:
     if not (root / "conf").is_dir():
         raise LabError(f"{root} has no conf/", "run from a checkout: pip install -e . in it")
-    argv = sorted(argv, key=lambda argument: argument not in MULTIRUN)  # argparse needs the flag first or last
+    argv = sorted(argv, key=lambda word: "=" in word and word[0] != "-")  # argparse refuses a flag between overrides
     arguments = _admit(argv, root)
     if "--version" in arguments:
         from common.record.provenance import lab_version
