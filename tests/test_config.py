@@ -204,7 +204,7 @@ def test_every_path_is_absolute_from_the_callers_folder(one, tmp_path, monkeypat
         (["model.positions=0"], "model.positions=0"),
         (["+foo=1"], "unknown key 'foo'"),
         (["+options.x=1"], "unknown key 'options.x'; known: none"),
-        (["experiment=counts", "++options.x=1"], "known: options.variants"),
+        (["experiment=sass", "++options.x=1"], "known: options.variants"),
         (["+options={x: 1}"], "error: options= is for the yaml of an experiment; give experiment=NAME"),
         (["task=counts"], "task= is for the yaml of an experiment; "),
         (["hydra=x"], "unknown key 'hydra'"),

@@ -97,6 +97,13 @@ def test_without_a_gpu_generation_decodes_on_the_ptx_device(machine):
     assert resolve(composed("lab", [])).device.name == "ptx"
 
 
+@pytest.mark.parametrize("given", ["device.races=true", "device.arch=sm_75"])
+def test_a_gpu_is_asked_for_nothing_that_only_the_ptx_device_does(machine, given):
+    machine(1)
+    with pytest.raises(LabError, match=rf"^{given.partition('=')[0]}= has no effect on a GPU; .* device=ptx"):
+        resolve(composed("config", [given]))
+
+
 def test_without_a_driver_cupy_is_not_imported(monkeypatch):
     def missing(name):
         raise OSError

@@ -87,8 +87,8 @@ def test_a_result_becomes_a_record_without_nan(tmp_path: Path, capsys):
 def test_an_error_of_an_experiments_module_is_one_line_with_its_place(configured, monkeypatch, tmp_path):
     config = configured("experiment=counts", f"results={tmp_path}/r.jsonl", "variant=vec128")
     lines = Path(counts.__file__).read_text().splitlines()
-    line = next(number for number, text in enumerate(lines, 1) if "rows = experiment.rows(_chosen" in text)
-    monkeypatch.setattr(counts, "_chosen", lambda experiment: 1 / 0)
+    line = next(number for number, text in enumerate(lines, 1) if "experiment.rows(experiment.chosen" in text)
+    monkeypatch.setattr(Experiment, "chosen", property(lambda experiment: 1 / 0))
     with pytest.raises(LabError, match=f"^experiments/suite/counts.py:{line}: ZeroDivisionError: division by zero; "):
         answer(config)
     monkeypatch.setattr(counts, "ask", lambda experiment: None)

@@ -56,6 +56,9 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
     if (what := f"experiment={(task := top.text('task'))}") in UNUSED:
         refuse_runs_keys(cfg, what)
     device, weights = choose_device(top.section("device").choice("name", DEVICES)), _weights(top)
+    for key, usual in OmegaConf.load(root / "conf/device/ptx.yaml").items() if device.name == "cuda" else ():
+        if top.section("device").values.get(key, usual) != usual:
+            raise LabError(f"device.{key}= has no effect on a GPU", "leave it out, or give device=ptx")
     model, positions = _model(top.section("model"), device, weights, root)
     formats = _formats(top)
     knobs = {key: value for key, value in top.values.items() if key in catalog.knobs}

@@ -4,7 +4,6 @@ Estimates are made from its records; Qwen3-0.6B's are committed.
 """
 
 from common.devices.counters import Counts
-from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
 from experiments.experiment import Experiment
 from experiments.run.counting import GRID
@@ -13,7 +12,7 @@ from experiments.tables.result_table import COUNTED, ResultTable
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each stack."""
-    rows = experiment.rows(_chosen(experiment), lambda stack: _count(experiment, stack).columns())
+    rows = experiment.rows(experiment.chosen, lambda stack: _count(experiment, stack).columns())
     question = f"what one step of {experiment.model.name} does at position 1 on a grid of {GRID} blocks"
     note = "Every row of a matrix loads the activations again, from L1 or L2; weights and KV cache come from memory."
     return ResultTable("counts", question, rows, COUNTED, [note])
@@ -24,10 +23,3 @@ def _count(experiment: Experiment, stack: Stack) -> Counts:
     counting = experiment.counting
     counting.count(counting.source(stack.parent, stack.knobs))
     return counting.count(counting.source(stack.variants, stack.knobs))
-
-
-def _chosen(experiment: Experiment) -> list[Stack]:
-    """Names in `options.variants`, else the run's stacks with their knobs; where that is every variant, all names."""
-    catalog, stacks = read_catalog(), experiment.chosen
-    whole = not experiment.options.texts("variants") and {stack.name for stack in stacks} >= set(catalog.variants)
-    return [*stacks, *map(experiment.stack, catalog.stacks if whole else ())]

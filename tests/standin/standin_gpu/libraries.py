@@ -7,6 +7,7 @@ import ctypes
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def _power(handle: Any, target: Any) -> int:
 def _processes(handle: Any, count: Any, processes: Any) -> int:
     """List the processes with a context on the GPU. A call without room for them asks for their number."""
     found = []
-    for file in Path("/proc").glob("[0-9]*/fd/*"):
+    for file in map(Path, glob("/proc/[0-9]*/fd/*")):  # Path.glob fails where a process ends meanwhile
         with suppress(OSError):  # it has ended, or been closed, meanwhile
             if device.context() in str(file.readlink()):
                 found.append(int(file.parts[2]))
