@@ -163,6 +163,13 @@ def test_a_step_begins_only_if_its_first_row_fits_and_a_slower_machine_ends_too(
     assert len(rows(machine)) == sum(ROWS.values())
 
 
+@pytest.mark.parametrize(("left", "begun"), [(52, 0), (53, 1)])
+def test_a_step_is_not_begun_for_no_row(left, begun, call):
+    """It starts within 5 s, its first row takes 45, and 3 more are kept for its end; the command takes 2 itself."""
+    _, machine = call(f"budget_s={left + 2}", "only=[streaming]")
+    assert len(machine.begun) == begun
+
+
 def test_a_step_that_fails_ends_nothing_but_itself_and_is_tried_last(call, tmp_path):
     machine = Machine(tmp_path / "r.jsonl")
     machine.fail = {"rivals": 2, "ceiling": -11}

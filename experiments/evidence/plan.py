@@ -9,6 +9,7 @@ from common.config.section import Section
 from common.errors import LabError
 from common.record.provenance import code_sha
 from common.record.record import StepRecord
+from experiments.evidence.execute import GRACE
 
 STEP = "step"  # kind of the record that each call of a step leaves
 ROWS = ("run", "row", "count")  # kinds of records that are rows of a step
@@ -33,8 +34,8 @@ class Step:
 
     @property
     def least(self) -> float:
-        """Seconds of its start and one row; of the whole step if it has no rows."""
-        return self.seconds if self.row_s is None else START + self.row_s
+        """Seconds of its start, one row and its end; of the whole step if it has no rows."""
+        return self.seconds if self.row_s is None else START + self.row_s + GRACE
 
 
 @dataclass(frozen=True)
