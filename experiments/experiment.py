@@ -44,30 +44,19 @@ class Experiment(Setup):
         """The variant or named stack `name`, with its knobs from the command line."""
         return self.choose(name, self.own_knobs(self.choose(name, {}).variants))
 
-    def stacks(self, names: Sequence[str], *more: Stack) -> list[Stack]:
-        """`stack` of each of `names`, else of all variants and named stacks; then `more`.
-
-        Raises LabError as `check_given` does.
-        """
-        names = names or (*self.catalog.variants, *self.catalog.stacks)
-        chosen = [*map(self.stack, names), *more]
-        self.check_given(chosen)
-        return chosen
-
-    @property
-    def chosen(self) -> list[Stack]:
-        """The stacks of `options.variants`, else the run's."""
+    def chosen(self, *more: Stack) -> list[Stack]:
+        """The stacks of `options.variants`, else the run's; then `more`. Raises LabError for a knob that none has."""
         names = self.options.texts("variants")
-        stacks = [*map(self.stack, names)] if names else list(self.config.stacks)
+        stacks = [*(map(self.stack, names) if names else self.config.stacks), *more]
         self.check_knobs(stacks)
         return stacks
 
     def check_given(self, stacks: Sequence[Stack]) -> None:
         """Raise LabError for variant=, stack= or a knob of the command line without effect on the own `stacks`."""
         names, catalog = [stack.name for stack in self.config.stacks], self.catalog
-        if names != [*catalog.variants, *catalog.broken]:  # not those of variant=all, the default
+        if not {*names} >= {*catalog.variants}:  # not those of variant=all or catalog, the defaults
             one = names[0] if len(names) == 1 and names[0] in {*catalog.variants, *catalog.stacks} else "NAME"
-            remedy = f"give options.variants=[{one}]" if "variants" in self.options.values else "leave it out"
+            remedy = f"give options.variants=[{one}]" if stacks else "leave it out"
             raise LabError(f"variant= or stack= has no effect on experiment={self.config.task}", remedy)
         self.check_knobs(stacks)
 

@@ -88,7 +88,7 @@ def test_an_error_of_an_experiments_module_is_one_line_with_its_place(configured
     config = configured("experiment=counts", f"results={tmp_path}/r.jsonl", "variant=vec128")
     lines = Path(counts.__file__).read_text().splitlines()
     line = next(number for number, text in enumerate(lines, 1) if "experiment.rows(experiment.chosen" in text)
-    monkeypatch.setattr(Experiment, "chosen", property(lambda experiment: 1 / 0))
+    monkeypatch.setattr(Experiment, "chosen", lambda experiment: 1 / 0)
     with pytest.raises(LabError, match=f"^experiments/suite/counts.py:{line}: ZeroDivisionError: division by zero; "):
         answer(config)
     monkeypatch.setattr(counts, "ask", lambda experiment: None)
@@ -96,15 +96,11 @@ def test_an_error_of_an_experiments_module_is_one_line_with_its_place(configured
         answer(config)
 
 
-BY_OPTIONS = ("ablation", "quality", "roofline", "sass", "tune")
-
-
 @pytest.mark.parametrize(
     ("name", "given", "remedy"),
     [
-        *((name, "variant=graph", "give options.variants=[graph]") for name in BY_OPTIONS),
-        ("sass", "stack=[vec128,fused_head]", "give options.variants=[NAME]"),
-        ("sass", "variant=catalog", "give options.variants=[NAME]"),
+        ("roofline", "variant=graph", "leave it out"),
+        ("tune", "stack=[vec128,fused_head]", "give options.variants=[NAME]"),
         ("sync_cost", "variant=graph", "leave it out"),
     ],
 )
@@ -115,12 +111,24 @@ def test_a_choice_of_stacks_that_an_experiment_does_not_read_is_refused(configur
     assert str(refused.value) == f"variant= or stack= has no effect on experiment={name}; {remedy}"
 
 
-@pytest.mark.parametrize("name", ["counts", "positions", "rivals"])
+@pytest.mark.parametrize("name", ["ablation", "counts", "positions", "quality", "rivals", "roofline", "sass"])
 def test_stacks_of_the_run_and_of_the_options_are_both_taken(configured, tmp_path, name):
     where = (f"experiment={name}", f"results={tmp_path}/r.jsonl", "variant=graph")
     for options, wanted in (((), ["graph"]), (("options.variants=[vec128]",), ["vec128"])):
-        chosen = Experiment(configured(*where, *options), Quiet()).chosen
+        chosen = Experiment(configured(*where, *options), Quiet()).chosen()
         assert [stack.name for stack in chosen] == wanted
+
+
+def test_rows_that_are_left_out_are_named_beside_json_lines(configured, monkeypatch, tmp_path, capsys):
+    def ask(experiment):
+        experiment.left_out.append("Left out: b: why")
+        return ResultTable("counts", "?", [{"variant": "a"}], COUNTED)
+
+    monkeypatch.setattr(counts, "ask", ask)
+    assert answer(configured("experiment=counts", f"results={tmp_path}/r.jsonl", "json=true", "model=tiny")) == 0
+    out, error = capsys.readouterr()
+    assert out == '{"variant": "a"}\n'
+    assert error.endswith("Left out: b: why\n")
 
 
 def test_every_experiment_has_a_yaml_whose_header_runs_it():

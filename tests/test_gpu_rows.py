@@ -105,11 +105,9 @@ def test_a_row_that_an_experiment_measures_itself_has_the_gpu_alone(setup):
 
 
 def test_a_row_that_only_compiles_leaves_the_gpu_to_others(setup):
-    experiment, used = (
-        Experiment(replace(setup.config, archs=("sm_90",), options=Section({"variants": []})), Quiet()),
-        [],
-    )
-    experiment.stacks, experiment.exclusive_gpu = lambda names: setup.config.stacks, lambda: used.append(True)
+    config, used = replace(setup.config, archs=("sm_90",), options=Section({"variants": []})), list[bool]()
+    experiment = Experiment(config, Quiet())
+    experiment.exclusive_gpu = lambda: used.append(True)
     assert (len(find("sass")(experiment).rows), used) == (1, [])
 
 

@@ -1,5 +1,6 @@
 """Experiments, one in each module: `ask(experiment)` answers its question; conf/experiment/ has the yaml of each."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -67,6 +68,8 @@ def answer(config: RunConfig) -> int:
     }
     kept = record_result(result, experiment.store, about, config.device.bus_id)
     print_result(result, config.json)
-    if not config.json:
+    if config.json:  # a script sees which rows are missing
+        print("".join(f"{line}\n" for line in experiment.left_out), end="", file=sys.stderr)
+    else:
         print(closing_lines([kept], config.results))
     return 0

@@ -22,7 +22,7 @@ NOTES = (
 def ask(experiment: Experiment) -> ResultTable:
     """Measured on a GPU, at every position that is timed; elsewhere counts, and the estimate for `options.gpu`."""
     best = leave_one_out(experiment, experiment.stack(experiment.options.text("best")))
-    stacks = experiment.stacks(experiment.options.texts("variants"), *best)
+    stacks = experiment.chosen(*best)
     if experiment.on_gpu:
         return experiment.answer(QUESTION, measured(experiment, stacks), NOTES, keys=2)
     experiment.gpu  # noqa: B018  an unknown one is refused before anything is counted

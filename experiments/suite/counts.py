@@ -12,7 +12,7 @@ from experiments.tables.result_table import COUNTED, ResultTable
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each stack."""
-    rows = experiment.rows(experiment.chosen, lambda stack: _count(experiment, stack).columns())
+    rows = experiment.rows(experiment.chosen(), lambda stack: _count(experiment, stack).columns())
     question = f"what one step of {experiment.model.name} does at position 1 on a grid of {GRID} blocks"
     note = "Every row of a matrix loads the activations again, from L1 or L2; weights and KV cache come from memory."
     return ResultTable("counts", question, rows, COUNTED, [note])

@@ -14,7 +14,7 @@ MORE = "time: an estimate has the bytes of the cache, and not what a kernel make
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each position that the cache holds; each of `options.variants`, else of the run, with its parent."""
-    positions, stacks = experiment.positions, experiment.chosen
+    positions, stacks = experiment.positions, experiment.chosen()
     rows: list[dict[str, Any]] = [
         {"position": position, "GB": experiment.model.bytes_per_token(position) / 1e9} for position in positions
     ]

@@ -66,7 +66,7 @@ def ask(experiment: Experiment) -> ResultTable:
         ran = replace(timed_session(session, work), peak_bytes=session.layout.bytes, validated=validated)
         return _row(ran, work, truth)
 
-    own = experiment.session_rows(experiment.chosen, raced)
+    own = experiment.session_rows(experiment.chosen(), raced)
     rows = [{"system": f"this lab: {row.pop('variant')}", **row, **OWN} for row in own]
     for name in chosen:
         if row := experiment.row(name, partial(rival, name), version=installed(ARMS[name].package)):

@@ -66,7 +66,6 @@ def _variants(experiment: Experiment, position: int) -> list[dict[str, Any]]:
     if not experiment.options.given("variants"):
         experiment.check_given(())
         return []
-    stacks = experiment.stacks(experiment.options.texts("variants"))
     return [
         {
             "kind": "variant",
@@ -75,7 +74,7 @@ def _variants(experiment: Experiment, position: int) -> list[dict[str, Any]]:
             "us": microseconds(timed),
             "GB/s": size / microseconds(timed) / 1e3,
         }
-        for stack, latencies in experiment.latencies(stacks)
+        for stack, latencies in experiment.latencies(experiment.chosen())
         for timed in latencies
         if timed["position"] == position
     ]

@@ -31,7 +31,7 @@ def ask(experiment: Experiment) -> ResultTable:
         raise LabError("archs=[] leaves nothing to read", "name one, such as archs=[sm_90]")
     read: dict[str, dict[str, Resources]] = {}  # by the sha of the text: parents occur many times
     rows: list[dict[str, Any]] = []
-    for stack in experiment.stacks(experiment.options.texts("variants")):
+    for stack in experiment.chosen():
         work = partial(_by_arch, experiment, stack, read)
         found = experiment.row(label_of(stack), work, on_device=False, stack=stack, archs=archs)
         rows += (found or {}).values()
