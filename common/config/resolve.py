@@ -56,8 +56,9 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
     if (what := f"experiment={(task := top.text('task'))}") in UNUSED:
         refuse_runs_keys(cfg, what)
     device, weights = choose_device(top.section("device").choice("name", DEVICES)), _weights(top)
-    for key, usual in OmegaConf.load(root / "conf/device/ptx.yaml").items() if device.name == "cuda" else ():
-        if top.section("device").values.get(key, usual) != usual:
+    usual = Section.from_config(OmegaConf.load(root / "conf/device/ptx.yaml")).values
+    for key, value in top.section("device").values.items():
+        if device.name == "cuda" and value != usual.get(key, value):
             raise LabError(f"device.{key}= has no effect on a GPU", "leave it out, or give device=ptx")
     model, positions = _model(top.section("model"), device, weights, root)
     formats = _formats(top)
