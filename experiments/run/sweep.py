@@ -167,14 +167,9 @@ def places(config: RunConfig, model: Model) -> Sequence[Mapping[str, str]]:
     """
     cores = len(os.sched_getaffinity(0))
     if config.device.name == "cuda":
-        gpus = [{"CUDA_VISIBLE_DEVICES": name} for name in _gpus()]
+        count, given = cupy.cuda.runtime.getDeviceCount(), os.environ.get("CUDA_VISIBLE_DEVICES")
+        names = given.split(",")[:count] if given else map(str, range(count))
+        gpus = [{"CUDA_VISIBLE_DEVICES": name} for name in names]
         return gpus * (2 if cores >= COMPILING * len(gpus) else 1)
     workers = 1 if model.large else cores
     return [{"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": str(cores // workers)}] * workers
-
-
-def _gpus() -> list[str]:
-    """Names of the GPUs in the form of CUDA_VISIBLE_DEVICES."""
-    count = cupy.cuda.runtime.getDeviceCount()
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return chosen.split(",")[:count] if chosen else [str(ordinal) for ordinal in range(count)]
