@@ -55,7 +55,7 @@ def labels(records: Sequence[Record]) -> list[str]:
         for name in {name for name in names if names.count(name) > 1}:
             same = [at for at, other in enumerate(names) if other == name]
             values = [_at(records[at], place) for at in same]
-            if len({*values}) > 1:
+            if len({*values} - {None}) > 1:  # the grid of a stack that did not run is unknown
                 for at, value in zip(same, values, strict=True):
                     names[at] = f"{name} {setting}={value}"
     return names
