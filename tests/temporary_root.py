@@ -52,7 +52,8 @@ def make_root(path: Path) -> Path:
     shutil.copytree(ROOT / "conf", path / "conf", ignore=shutil.ignore_patterns("variant"))
     (path / "conf" / "variant").mkdir()
     (path / "variants").mkdir()
-    shutil.copy(ROOT / "conf" / "variant" / "all.yaml", path / "conf" / "variant")
+    for name in ("all", "catalog"):
+        shutil.copy(ROOT / "conf" / "variant" / f"{name}.yaml", path / "conf" / "variant")
     for name, text in {"baseline": "", "warp_split": WARP_SPLIT, "prefetch": PREFETCH, "lazy": LAZY}.items():
         add(path, name, text)
     add(path, "both", BOTH, header="")

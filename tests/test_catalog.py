@@ -41,7 +41,7 @@ def test_baseline_is_first_and_named_stacks_are_listed_separately(root):
     assert list(catalog.variants) == ["baseline", "lazy", "prefetch", "warp_split"]
     assert catalog.stacks["both"].variants == ("warp_split", "prefetch")
     assert catalog.stacks["both"].knobs == {"how": "ldg"}
-    assert set(catalog.selections) == {"all"}
+    assert set(catalog.selections) == {"all", "catalog"}
     assert catalog.takers("ratio") == ["warp_split"]
 
 

@@ -187,7 +187,7 @@ def test_every_path_is_absolute_from_the_callers_folder(one, tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["variant=wrap_split"], "did you mean 'warp_split'? known: all, baseline, both, lazy"),
+        (["variant=wrap_split"], "did you mean 'warp_split'? known: all, baseline, both, catalog, lazy"),
         (["stack=lazy"], "stack=lazy is not a list"),
         (["variant=warp_split", "variant.knobs.ratio.default=1:7"], "give a knob by its name"),
         (["rati=2:6"], "did you mean 'ratio'?"),
@@ -204,7 +204,7 @@ def test_every_path_is_absolute_from_the_callers_folder(one, tmp_path, monkeypat
         (["model.positions=0"], "model.positions=0"),
         (["+foo=1"], "unknown key 'foo'"),
         (["+options.x=1"], "unknown key 'options.x'; known: none"),
-        (["experiment=sass", "++options.x=1"], "known: options.variants"),
+        (["experiment=counts", "++options.x=1"], "known: options.variants"),
         (["+options={x: 1}"], "error: options= is for the yaml of an experiment; give experiment=NAME"),
         (["task=counts"], "task= is for the yaml of an experiment; "),
         (["hydra=x"], "unknown key 'hydra'"),

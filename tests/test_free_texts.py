@@ -46,6 +46,11 @@ def test_any_text_arrives_as_it_was_written(seed):
         ("prompt=Once upon, a\\n ${x}", "Once upon, a\\n ${x}"),
         ("prompt=5", "5"),
         ("prompt=null", None),
+        ("weights=~/mes modèles (1)/日本=x", "~/mes modèles (1)/日本=x"),
+        ("results=5", "5"),
+        ("results='a, b'", "a, b"),
+        ("weights=a,b", ["a", "b"]),
+        ("cache=null", None),
     ],
 )
 def test_quotes_make_it_json(argument, value):

@@ -8,16 +8,20 @@ from typing import Any
 from common.errors import LabError
 
 TEXTS = ("prompt", "system", "stop_strings")  # keys with free text, for a model or an answer
+PATHS = ("cache", "out", "results", "weights")
 
 
 def admit_text(argument: str) -> str:
     """The override; the text of a key in TEXTS is quoted for Hydra, so that it is neither split nor interpolated.
 
-    A value that begins with a double quote or `[` is JSON: a text, a list, or several for a multirun.
+    So is a path, such as `~/my model (1)`, without a comma, quote, bracket or reference. A text that begins with a
+    double quote or `[` is JSON: a text, a list, or several for a multirun.
     Raises LabError where it is not, and for text that is no Unicode.
     """
     key, equals, value = argument.partition("=")
     name = key.lstrip("+")
+    if name in PATHS and value not in ("", "null") and not re.search(r"""[,"'\[{$]""", value):
+        return key + equals + quoted(value)
     if name not in TEXTS or value in ("", "null"):
         return argument
     values = [value]
