@@ -75,6 +75,7 @@ VALUES = {
     "unwritten local memory": (".local .b32 own; ld.local.f32 %r2, [own]; setp.nan.f32 %p1, %r2, %r2; "
                                "selp.u32 %r3, 1, 0, %p1; st.global.u32 [%rd1], %r3;", 1, 1, (), {0: 1}),
     "a subnormal sum": (FIRST_LANE.format("red.global.add.noftz.bf16 [%rd1], 0x0001;"), 32, 1, (3,), {0: 4}),
+    "a line's directive behind a label": ("one: .loc 1 2 3\n st.global.u32 [%rd1], 5;", 1, 1, (), {0: 5}),
     "bytes of a vector": ("ld.global.v4.u8 {%rs1, %rs2, %rs3, %rs4}, [%rd1]; "
                           "st.global.v4.u8 [%rd1+4], {%rs4, %rs3, %rs2, 9};", 32, 1, (0x04030201,), {1: 0x09020304}),
     "a barrier of the grid": (GRID_SYNC, 64, 2, (), {0: 5, 1: 6, 2: 6, 3: 5}),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
-_LOC = re.compile(r"^[ \t]*\.loc\b[^\n;]*", re.MULTILINE)
+_LOC = re.compile(r'(?<![\w"./])\.loc\s+\d[^\n;]*')
 _STRING_BYTES = re.compile(r"([\w$]+):\s*((?:\.b8\s+[\d,\s]+)+)")
 
 

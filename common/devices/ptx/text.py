@@ -10,7 +10,7 @@ from common.devices.ptx.lines import Lines, Where
 from common.errors import CompileError
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_LINE_DIRECTIVE = re.compile(r"^([ \t]*\.(?:loc|file)\b[^\n;]*);?", re.MULTILINE)
+_LINE_DIRECTIVE = re.compile(r'((?<![\w"./])\.(?:loc|file)\s[^\n;]*);?')
 _STATEMENT = re.compile(r"\s*(?:([\w$%]+)\s*:(?!:)|(\{)|(\})|((?:[^;{}]|\{[^{}]*\})+);)")
 _TOP = re.compile(
     r"\s*(?:(?P<section>\.section\s+[\w.$]+\s*\{)"
@@ -185,7 +185,7 @@ def _statements(body: str, lines: Lines, start: int) -> Iterator[Statement]:
             raise wrong(lines.number(start + _after_space(body, at)), f"not understood: {_first_line(body[at:])}")
         label, opens, closes, text = found.groups()
         begin, at = start + found.start(found.lastindex or 0), found.end()
-        if text is not None and re.match(r"\s*\.loc\s", text):
+        if text is not None and re.match(r"\s*\.loc\s+\d", text):
             where = Where(lines, directives)
             directives += 1
             continue
