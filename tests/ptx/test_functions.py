@@ -39,6 +39,20 @@ def test_a_function_is_executed_where_it_is_called(machine, seed):  # noqa: F811
     assert words.tolist() == [half(x, (100, 200)) + half(x + 1, (1, x + 1)) if x != 7 else 0 for x in of]
 
 
-def test_a_function_that_calls_itself_is_refused(machine):  # noqa: F811
-    with pytest.raises(CompileError, match="again calls itself: recursion is not executed"):
-        launched(machine, (FUNCTIONS, ""), "call again, ();", np.zeros(4, np.uint32))
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("call again, ();", "again calls itself: recursion is not executed"),
+        ("{ .param .b64 a; .param .b32 c; call (c), both, (a); }", "call with the operands"),
+        ("{ .param .b32 a; .param .b32 c; call both, (c), (a); }", "call with the operands"),
+    ],
+)
+def test_a_call_that_is_not_executed_is_refused(machine, call, said):  # noqa: F811
+    with pytest.raises(CompileError, match=said):
+        launched(machine, (FUNCTIONS, ""), call, np.zeros(4, np.uint32))
+
+
+def test_a_register_hides_a_variable_of_its_name(machine):  # noqa: F811
+    words, head = np.zeros(32, np.uint32), (".global .b32 x;", "")
+    launched(machine, head, "{ .reg .b32 x; mov.b32 x, 5; mov.b32 %r2, x; } st.global.u32 [%rd1], %r2;", words, 1)
+    assert words[0] == 5

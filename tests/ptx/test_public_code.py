@@ -43,8 +43,9 @@ setp.eq.u32 %p6, %r1, 0; @%p6 st.relaxed.gpu.global.u32 [%rd1], 1; setp.ne.u32 %
 MET = "setp.eq.u32 %p5, %r1, 1; @%p5 bra other; bar.warp.sync %r2; bra.uni met; other: bar.warp.sync %r2; met:"
 # name: (instructions, threads, blocks, words before, {number of a word: its value afterwards})
 VALUES = {
-    "sums of bf16x2": ("red.global.add.noftz.bf16x2 [%rd1], 0x3f803f80;", 128, 1, (), {0: 0x43004300}),
-    "sums of f16x2": ("red.global.add.noftz.f16x2 [%rd1], 0x3c003800;", 32, 1, (), {0: 0x50004C00}),
+    "sums of bf16x2": ("mov.b32 %r2, 0x3f803f80; red.global.add.noftz.bf16x2 [%rd1], %r2;", 128, 1, (),
+                       {0: 0x43004300}),
+    "sums of f16x2": ("mov.b32 %r2, 0x3c003800; red.global.add.noftz.f16x2 [%rd1], %r2;", 32, 1, (), {0: 0x50004C00}),
     "sums of vectors": ("mov.b32 %r2, 0f3F800000; mov.b32 %r3, 0f40000000; red.global.add.v2.f32 [%rd1], {%r2, %r3}; "
                         "atom.global.add.v2.f32 {%r2, _}, [%rd1+8], {%r3, %r2};", 32, 1, (),
                         {0: 0x42000000, 1: 0x42800000, 2: 0x42800000, 3: 0x42000000}),
@@ -74,7 +75,8 @@ VALUES = {
                                  {0: 0, 1: 0}),
     "unwritten local memory": (".local .b32 own; ld.local.f32 %r2, [own]; setp.nan.f32 %p1, %r2, %r2; "
                                "selp.u32 %r3, 1, 0, %p1; st.global.u32 [%rd1], %r3;", 1, 1, (), {0: 1}),
-    "a subnormal sum": (FIRST_LANE.format("red.global.add.noftz.bf16 [%rd1], 0x0001;"), 32, 1, (3,), {0: 4}),
+    "a subnormal sum": (FIRST_LANE.format("mov.b16 %rs1, 1; red.global.add.noftz.bf16 [%rd1], %rs1;"), 32, 1, (3,),
+                        {0: 4}),
     "a line's directive behind a label": ("one: .loc 1 2 3\n st.global.u32 [%rd1], 5;", 1, 1, (), {0: 5}),
     "bytes of a vector": ("ld.global.v4.u8 {%rs1, %rs2, %rs3, %rs4}, [%rd1]; "
                           "st.global.v4.u8 [%rd1+4], {%rs4, %rs3, %rs2, 9};", 32, 1, (0x04030201,), {1: 0x09020304}),

@@ -8,12 +8,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from common.devices.ptx.forms import form_of
 from common.devices.ptx.lines import Where
-from common.devices.ptx.places import INTEGER, NUMBER, SPECIAL, Places
+from common.devices.ptx.places import CARRY, INTEGER, NUMBER, Places, constant
 from common.devices.ptx.rows import ABSENT, CLUSTERS, REMEDY, Decoded, Instruction, Place, Row, unknown
 from common.devices.ptx.text import WIDTHS, Kernel, Module, Statement, demangled, operands, wrong
 
-_GUARD = re.compile(r"@\s*(!?)\s*([\w%$]+)\s+(.*)$")
+_GUARD = re.compile(r"@\s*(!?)\s*([a-zA-Z_$%][\w$]*)\s+(.*)$")
 STORES = ("st", "bra", "bar", "barrier", "red", "membar", "fence", "cp", "prefetch", "ret", "exit", "trap", "nanosleep",
           "stmatrix")  # fmt: skip
 NO_RESULT = {("mbarrier", "init"), ("mbarrier", "inval"), ("mbarrier", "expect_tx"), ("wmma", "store")}
@@ -58,14 +59,18 @@ class Decoder(Places):
 
     def call(self, function: Kernel, passed: Sequence[str]) -> None:
         """Emit the body of a function. passed: variables of its result, if it has one, and its arguments."""
-        name, outer = function.name, dict(self._variables)
+        name, outer, scopes = function.name, dict(self._variables), self._scopes
         if name in (each for each, _ in self.inside):
             raise wrong(self.line, f"{demangled(name)} calls itself: recursion is not executed", "write it as a loop")
+        sizes = [width for _, width in function.parameters.values()]
+        if [self._sizes[each] for each in passed] != sizes or any(outer[each][2] != "param" for each in passed):
+            raise ValueError
         self._variables |= dict(zip(function.parameters, map(outer.__getitem__, passed), strict=True))
+        self._scopes = [{CARRY: "b32"}]
         self.inside.append((name, f"{len(self.out.rows)} returned"))
         self._read((Statement("open", "{", self.line), *function.body, Statement("close", "}", self.line)))
         self._mark(self.inside.pop()[1])
-        self._variables = outer
+        self._variables, self._scopes = outer, scopes
 
     def _read(self, body: Sequence[Statement]) -> None:
         for statement in body:
@@ -96,29 +101,21 @@ class Decoder(Places):
         """True if register `to` may stand at the place of `source`, defined once in the same block."""
         return self.renamed(to) and self._fixed.get(self.place(source).at) == self._block
 
-    def register(self, name: str, width: int) -> int:
-        place = self.place(name)
-        if place.bytes != width or name in SPECIAL:
-            raise wrong(self.line, f"{name} has {8 * place.bytes} bits, and {8 * width} are needed")
+    def register(self, name: str, kind: str) -> int:
+        """The place of a result."""
+        at = self.place(name, kind, True).at
         if self.defined_once(name):
-            self._fixed[place.at] = self._block
-        return place.at
+            self._fixed[at] = self._block
+        return at
 
     def value(self, text: str, kind: str) -> int:
         """The place of a register, or of a constant of type `kind`."""
-        width = WIDTHS[kind]
         if kind == "pred":
             return self.predicate(text)
-        number = self.constant(text, kind)
+        number = constant(text, kind)
         if number is not None:
-            return self.filled(NUMBER, width, number).at
-        address = self.variable(text)
-        if address is not None:
-            return self.filled(NUMBER, width, *address).at
-        place = self.place(text)
-        if place.bytes != width:
-            raise wrong(self.line, f"{text} has {8 * place.bytes} bits, and .{kind} has {8 * width}")
-        return place.at
+            return self.filled(NUMBER, WIDTHS[kind], number).at
+        return self.place(text, kind, True).at
 
     def predicate(self, text: str) -> int:
         """The place of `%p1`, `!%p1`, 0 or 1."""
@@ -126,12 +123,10 @@ class Decoder(Places):
             return self.filled(NUMBER, 0, 0xFFFFFFFF if int(text, 0) else 0).at
         if text.startswith("!"):
             turned = self.new(0)
-            self.emit("not.pred", d=turned.at, a=self.predicate(text[1:].strip()), b=ABSENT, opcode="not.pred")
+            turning = self.place(text[1:].strip(), "pred", True).at
+            self.emit("not.pred", d=turned.at, a=turning, b=ABSENT, opcode="not.pred")
             return turned.at
-        place = self.place(text)
-        if place.bytes:
-            raise wrong(self.line, f"{text} is no predicate")
-        return place.at
+        return self.place(text, "pred", True).at
 
     def known(self, name: str) -> bool:
         return self._number(name) >= 0
@@ -143,8 +138,7 @@ class Decoder(Places):
         """Append a row. opcode: for counts and reports; the instruction's as written where none is given."""
         number, opcode = self._number(name), opcode or self._opcode
         if number < 0:
-            first, *words = self._opcode.split(".")
-            raise unknown(Instruction(first, tuple(words), (), self.line))
+            raise unknown(Instruction(self._opcode, (), (), self.line))
         start = len(self.out.more)
         self.out.more += [each & 0xFFFFFFFF for each in more]
         self.out.rows.append(Row(number, d, a, b, c, imm, flags, start, self.line, opcode))
@@ -159,9 +153,9 @@ class Decoder(Places):
         found = _GUARD.match(statement.text)
         text = found[3] if found else statement.text
         name, _, rest = text.partition(" ")
-        opcode, *words = name.split(".")
-        one = Instruction(opcode, tuple(words), tuple(operands(rest)), statement.line)
-        self._opcode = one.name
+        self._opcode = name
+        (opcode, *words), counts, kinds = form_of(name) or ([name], (), ())
+        one = Instruction(opcode, tuple(words), tuple(operands(rest)), statement.line, counts, kinds)
         if not found:
             return self._rule(self, one)
         unless = found[1] == "!"
@@ -189,6 +183,6 @@ def _results(statement: Statement) -> list[str]:
     words = tuple(name.split("."))
     if (words[0] in STORES and "red" not in words[1:]) or words[:2] in NO_RESULT:
         return []
-    first = next(iter(operands(rest)), "")
+    first = next(iter(operands(rest, 1)), "")
     names = re.findall(r"[\w%$]+", first)
     return names * 2 if found else names  # twice: a guarded write need not be the only value

@@ -11,25 +11,14 @@ PER_WORD = {"f16": 2, "bf16": 2, "s8": 4, "u8": 4}  # numbers of a register; els
 FACTORS = (("f16", "f16"), ("bf16", "bf16"), ("tf32", "tf32"), *((a, b) for a in ("s8", "u8") for b in ("s8", "u8")))
 SHAPES = {"f16": ("m16n16k16", "m32n8k16", "m8n32k16"), "tf32": ("m16n16k8",)}  # wmma's shapes
 SHAPES |= dict.fromkeys(("bf16", "s8", "u8"), SHAPES["f16"])
-MOVED = (("load", "a"), ("load", "b"), ("load", "c"), ("store", "d"))
 QUICK = {"m16n8k16.bf16", "m16n8k8.bf16", "m16n8k16.f16", "m16n8k8.f16", "m16n8k8.tf32", "m16n8k4.tf32"}
 
 
-def ldmatrix(d: Decoder, one: Instruction) -> None:
-    to, where = one.operands
-    places = [d.register(each, 4) for each in listed(to)]
-    _matrices(d, one, where, places)
-
-
-def stmatrix(d: Decoder, one: Instruction) -> None:
-    where, source = one.operands
-    _matrices(d, one, where, [d.value(each, "b32") for each in listed(source)])
-
-
-def _matrices(d: Decoder, one: Instruction, where: str, places: list[int]) -> None:
-    known = {"x1", "x2", "x4", "trans", *SPACES}
-    if one.words[:3] != ("sync", "aligned", "m8n8") or one.type != "b16" or set(one.words[3:-1]) - known:
-        raise unknown(one)
+def matrices(d: Decoder, one: Instruction) -> None:
+    """ldmatrix and stmatrix."""
+    loads = one.opcode == "ldmatrix"
+    names, where = one.operands if loads else one.operands[::-1]
+    places = [d.register(each, "b32") if loads else d.value(each, "b32") for each in listed(names)]
     if f"x{len(places)}" not in one.words:
         raise unknown(one, f" with {len(places)} registers")
     name = f"{one.opcode}.x{len(places)}" + (".trans" if "trans" in one.words else "")
@@ -38,9 +27,9 @@ def _matrices(d: Decoder, one: Instruction, where: str, places: list[int]) -> No
 
 def mma(d: Decoder, one: Instruction) -> None:
     words = [each for each in one.words if each != "satfinite"]
-    sync, aligned, shape, row, col, to, a, b, c = words
+    _, _, shape, _, _, to, a, b, c = words
     m, n, k = sizes(shape)
-    if (sync, aligned, row, col, m, n) != ("sync", "aligned", "row", "col", 16, 8) or (a, b) not in FACTORS:
+    if (m, n) != (16, 8) or (a, b) not in FACTORS:
         raise unknown(one)
     if f"{shape}.{a}" in QUICK and to == c == "f32":
         counts = m * k // 32 // PER_WORD.get(a, 1), k * n // 32 // PER_WORD.get(a, 1)
@@ -55,27 +44,25 @@ def wmma(d: Decoder, one: Instruction) -> None:
     action = one.words[0]
     if action == "mma":
         words = [each for each in one.words[1:] if each not in ("sync", "aligned", "satfinite")]
-        left, right, shape, to, *rest = words
+        _, _, shape, to, *rest = words
         a, b, c = rest if len(rest) == 3 else ("f16", "f16", *rest)
-        if {left, right} - {"row", "col"} or (a, b) not in FACTORS or shape not in SHAPES[a]:
+        if (a, b) not in FACTORS or shape not in SHAPES[a]:
             raise unknown(one)
         return _multiply(d, one, sizes(shape), (to, a, b, c), True)
     part, *words = [each for each in one.words[1:] if each not in ("sync", "aligned", *SPACES)]
     layout, shape, kind = words
-    if (action, part) not in MOVED or layout not in ("row", "col"):
-        raise unknown(one)
     m, n, k = sizes(shape)
     rows, columns = {"a": (m, k), "b": (k, n)}.get(part, (m, n))
     first, second, *stride = one.operands
-    names, where = (first, second) if action == "load" else (second, first)
+    names, where = (listed(first), second) if action == "load" else (listed(second), first)
     if kind not in (("f16", "f32", "s32") if part in "cd" else SHAPES):
         raise unknown(one)
-    if action == "load":
-        places = [d.register(each, 4) for each in listed(names)]
-    else:
-        places = [d.value(each, kind if kind != "f16" else "b32") for each in listed(names)]
+    if len(names) != (8 if part in "ab" and kind == "f16" else rows * columns // 32 // PER_WORD.get(kind, 1)):
+        raise unknown(one, f" with {len(names)} registers")
+    word = kind if kind in ("f32", "s32") else "b32"
+    places = [d.register(each, word) if action == "load" else d.value(each, word) for each in names]
     at = memory(d, one, where)
-    step = d.value(stride[0], "b32") if stride else ABSENT
+    step = d.value(stride[0], "u32") if stride else ABSENT
     more = [KINDS[kind], rows, columns, int(layout == "col"), len(places), *places]
     return d.emit(f"wmma.{action}", b=step, **at, more=more)
 
@@ -103,14 +90,12 @@ def _registers(d: Decoder, one: Instruction, counts: tuple[int, ...]) -> list[li
     found = (len(to), *map(len, names))
     if found != counts:
         raise unknown(one, f" with {', '.join(map(str, found))} registers")
-    kinds = ("b32", "b32", "f32" if one.type == "f32" else "b32")
-    sources = [[d.value(name, kind) for name in each] for each, kind in zip(names, kinds, strict=True)]
-    return [[d.register(name, 4) for name in to], *sources]
+    kind = "f32" if one.words.count("f32") == 2 else "b32"
+    sources = [[d.value(name, kind) for name in each] for each, kind in zip(names, ("b32", "b32", kind), strict=True)]
+    return [[d.register(name, kind) for name in to], *sources]
 
 
 def sizes(shape: str) -> tuple[int, int, int]:
-    """m, n, k of `m16n8k16`. Raises ValueError for another text."""
-    found = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", shape)
-    if not found:
-        raise ValueError(shape)
-    return int(found[1]), int(found[2]), int(found[3])
+    """m, n, k of `m16n8k16`."""
+    m, n, k = map(int, re.findall(r"\d+", shape))
+    return m, n, k

@@ -1,11 +1,9 @@
 """Instructions of PTX as operations of the machine: the rule of each opcode, and instructions of a whole warp."""
 
-from dataclasses import replace
-
 from common.devices.ptx.accesses import atom, cp, cvta, fence, isspacep, ld, mbarrier, memory, prefetch, st
-from common.devices.ptx.arithmetic import Rule, approximate, cvt, lop3, mov, plain, selp, setp
+from common.devices.ptx.arithmetic import Rule, cvt, lop3, mov, plain, setp
 from common.devices.ptx.decode import Decoder
-from common.devices.ptx.matrices import ldmatrix, mma, stmatrix, wmma
+from common.devices.ptx.matrices import matrices, mma, wmma
 from common.devices.ptx.places import CARRY
 from common.devices.ptx.rows import ABSENT, DIRECTLY, INDIRECT, Instruction, listed, unknown
 from common.devices.ptx.text import WIDTHS, demangled, wrong
@@ -13,30 +11,32 @@ from common.devices.ptx.text import WIDTHS, demangled, wrong
 
 def decode_instruction(d: Decoder, one: Instruction) -> None:
     """Emit the rows of one instruction. Raises CompileError if the executor does not know it."""
-    rule = _carried if "cc" in one.words else RULES.get(one.opcode)
-    if not rule:
+    if not one.counts:
         raise unknown(one)
+    rule = plain if one.kinds else RULES.get(one.opcode, _carried)
     try:
+        if len(one.operands) not in one.counts:
+            raise ValueError
         rule(d, one)
-    except (ValueError, IndexError, KeyError):
+    except (ValueError, IndexError, KeyError, OverflowError):
         raise unknown(one, f" with the operands {', '.join(one.operands) or 'left out'}") from None
 
 
 def _together(d: Decoder, one: Instruction) -> None:
     """shfl, vote, match, redux: the last operand is the member mask."""
-    if one.words.index("sync") != (one.opcode == "match"):
-        raise unknown(one)
     to, *rest = one.operands
     to, _, p = to.partition("|")
+    if p and one.opcode != "shfl" and one.words[0] != "all":
+        raise ValueError
     kind = "b32" if one.opcode == "vote" else one.type
-    mask = d.value(rest.pop(), "b32")
+    mask = d.value(rest.pop(), "u32")
     name = ".".join((one.opcode, *(word for word in one.words if word != "sync")))
-    more = [d.predicate(p) if p and p != "_" else ABSENT, mask]
+    more = [d.register(p, "pred") if p and p != "_" else ABSENT, mask]
     if one.opcode == "shfl":
-        places = [d.value(rest[0], kind), d.value(rest[1], "b32"), d.value(rest[2], "b32")]
-        return d.emit(name, d.register(to, 4), *places, more=more)
+        places = [d.value(rest[0], kind), d.value(rest[1], "u32"), d.value(rest[2], "u32")]
+        return d.emit(name, d.register(to, "b32"), *places, more=more)
     source = d.predicate(rest[0]) if one.opcode == "vote" else d.value(rest[0], kind)
-    target = d.predicate(to) if one.type == "pred" else d.register(to, 4)
+    target = d.register(to, "b32" if one.opcode == "match" else one.type)
     return d.emit(name, target, source, mask, more=more)
 
 
@@ -47,15 +47,12 @@ def _bar(d: Decoder, one: Instruction) -> None:
     """bar and barrier.aligned act for the whole warp at once; barrier without .aligned acts lane by lane."""
     words = [each for each in one.words if each not in ("cta", "aligned")]
     if words == ["warp", "sync"]:
-        return d.emit("bar.warp", a=d.value(one.operands[0], "b32"))
+        return d.emit("bar.warp", a=d.value(one.operands[0], "u32"))
     aligned = one.opcode == "bar" or "aligned" in one.words
     rest, target, voted, how = [*one.operands], ABSENT, ABSENT, 0
-    if words[0] == "red" and words[1:] in (["popc", "u32"], ["and", "pred"], ["or", "pred"]):
-        how, to, voted = REDUCTIONS[words[1]], rest.pop(0), d.predicate(rest.pop())
-        target = d.register(to, 4) if words[1] == "popc" else d.predicate(to)
-    elif words not in (["sync"], ["arrive"]):
-        raise unknown(one)
-    places = [d.value(each, "b32") for each in rest]
+    if words[0] == "red":
+        how, target, voted = REDUCTIONS[words[1]], d.register(rest.pop(0), one.type), d.predicate(rest.pop())
+    places = [d.value(each, "u32") for each in rest]
     name = "bar.arrive" if words[0] == "arrive" else "bar.sync" if aligned else "barrier.sync"
     opcode = f"{one.name} {rest[0]}"  # with its number, by which counts know the barrier of all threads
     return d.emit(name, target, places[0], [*places, ABSENT][1], voted, imm=how, opcode=opcode)
@@ -63,18 +60,13 @@ def _bar(d: Decoder, one: Instruction) -> None:
 
 def _elect(d: Decoder, one: Instruction) -> None:
     to, _, p = one.operands[0].partition("|")
-    target = ABSENT if to == "_" else d.register(to, 4)
-    d.emit("elect", target, b=d.value(one.operands[1], "b32"), more=[d.predicate(p)])
-
-
-def _bra(d: Decoder, one: Instruction) -> None:
-    (label,) = one.operands
-    d.jump("bra", label)
+    target = ABSENT if to == "_" else d.register(to, "b32")
+    d.emit("elect", target, b=d.value(one.operands[1], "u32"), more=[d.register(p, "pred")])
 
 
 def _call(d: Decoder, one: Instruction) -> None:
     """A function's body in place of its call. printf is left out; a failed assertion is a trap with its text."""
-    name = next(each for each in one.operands if not each.startswith("("))
+    name = next((each for each in one.operands if not each.startswith("(")), "")
     passed = [each for part in one.operands if part.startswith("(") for each in listed(part.strip("()")) if each]
     if name == "vprintf":
         return st(d, Instruction("st", ("param", "b32"), (f"[{passed[0]}]", "0"), one.line))
@@ -84,6 +76,8 @@ def _call(d: Decoder, one: Instruction) -> None:
         return d.emit("trap.assert", a=text)
     if name.startswith("%"):
         raise wrong(one.line, f"a call of what {name} points to: {INDIRECT}", DIRECTLY)
+    if ["(" in each for each in one.operands] not in ([False], [True, False], [False, True], [True, False, True]):
+        raise ValueError
     if made := d.module.functions.get(name):
         return d.call(made(), passed)
     raise wrong(one.line, f"{demangled(name)} is called and has no body here", "call functions of this text only")
@@ -91,7 +85,9 @@ def _call(d: Decoder, one: Instruction) -> None:
 
 def _createpolicy(d: Decoder, one: Instruction) -> None:
     """A hint, not executed; counts tell by its value the lines that a copy asks L2 to keep."""
-    d.emit("mov.b64", d.register(one.operands[0], 8), d.number("L2::evict_last" in one.words, 8))
+    for each in one.operands[1:]:
+        d.value(each, "f32" if "fractional" in one.words else "b64")
+    d.emit("mov.b64", d.register(one.operands[0], "b64"), d.number("L2::evict_last" in one.words, 8))
 
 
 def _bare(name: str) -> Rule:
@@ -110,60 +106,26 @@ def _carried(d: Decoder, one: Instruction) -> None:
     taken, given = carry if one.opcode[3:] else d.number(0), d.new(4).at
     if "cc" in one.words:
         d.emit(f"{opcode}c.carry.b{bits}", given, places[0], places[1], taken)
-    d.emit(f"{opcode}c.b{bits}", d.register(to, bits // 8), places[0], places[1], taken)
+    d.emit(f"{opcode}c.b{bits}", d.register(to, one.type), places[0], places[1], taken)
     if "cc" in one.words:
         d.emit("mov.b32", carry, given)
 
 
-def _binary(d: Decoder, one: Instruction) -> None:
-    if one.type == "relu":  # NVRTC writes it behind the type
-        one = replace(one, words=("relu", *one.words[:-1]))
-    (_pairs if one.type in ("s16x2", "u16x2") else _numbers)(d, one)
-
-
-_numbers, _pairs, _unary, _ternary = plain("", "", ""), plain(*["b32"] * 3), plain("", ""), plain("", "", "", "")
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "copysign"), _binary),
-    **dict.fromkeys(("neg", "abs", "not", "cnot", "rcp", "sqrt", "brev"), _unary),
-    **dict.fromkeys(("fma", "mad", "sad", "dp2a", "dp4a"), _ternary),
-    **dict.fromkeys(("addc", "subc", "madc"), _carried),
-    **dict.fromkeys(("shl", "shr"), plain("", "", "u32")),
-    **dict.fromkeys(("popc", "clz", "bfind"), plain("u32", "")),
-    **dict.fromkeys(("ex2", "lg2", "sin", "cos", "tanh", "rsqrt"), approximate),
-    **dict.fromkeys(("shf", "prmt"), plain("", "", "", "u32")),
     **dict.fromkeys(("shfl", "vote", "match", "redux"), _together),
     **dict.fromkeys(("bar", "barrier"), _bar),
     **dict.fromkeys(("fence", "membar"), fence),
     **dict.fromkeys(("atom", "red"), atom),
+    **dict.fromkeys(("ldmatrix", "stmatrix"), matrices),
+    **{one.__name__: one for one in (cp, cvt, cvta, isspacep, ld, lop3, mbarrier, mma, mov, prefetch, setp, st, wmma)},
     "ret": lambda d, one: d.jump("bra", d.inside[-1][1]) if d.inside else d.emit("exit"),
     "exit": _bare("exit"),
-    "fns": plain("", "", "u32", "s32"),
-    "bmsk": plain("", "u32", "u32"),
-    "isspacep": isspacep,
-    "bfe": plain("", "", "u32", "u32"),
-    "bfi": plain("", "", "", "u32", "u32"),
-    "lop3": lop3,
-    "mov": mov,
-    "set": _binary,  # floats of 16 bits, and of 32 to such
-    "setp": setp,
-    "selp": selp,
-    "cvt": cvt,
-    "cvta": cvta,
-    "ld": ld,
-    "st": st,
-    "prefetch": prefetch,
     "elect": _elect,
-    "activemask": lambda d, one: d.emit("activemask.b32", d.register(one.operands[0], 4)),
-    "mma": mma,
-    "wmma": wmma,
-    "ldmatrix": ldmatrix,
-    "stmatrix": stmatrix,
-    "mbarrier": mbarrier,
-    "cp": cp,
-    "bra": _bra,
+    "activemask": lambda d, one: d.emit("activemask.b32", d.register(one.operands[0], "b32")),
+    "bra": lambda d, one: d.jump("bra", one.operands[0]),
     "call": _call,
     "trap": _bare("trap"),
-    "nanosleep": _bare("nanosleep"),
+    "nanosleep": lambda d, one: d.emit("nanosleep", a=d.value(one.operands[0], "u32")),
     "createpolicy": _createpolicy,
     "griddepcontrol": _bare("nop"),  # launches follow one another
 }

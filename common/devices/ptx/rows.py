@@ -1,5 +1,6 @@
 """Decoded (`Row`) and parsed (`Instruction`) instructions of PTX."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from common.devices.ptx.lines import Where
@@ -10,22 +11,17 @@ CLUSTERS = "clusters of several blocks are not executed"
 REMEDY = "compile for a target or with options that do without"
 INDIRECT = "calls through pointers are not executed"
 DIRECTLY = "call the function by its name, or pass it as an argument of a template"
-BEYOND = {  # beginnings of instructions that are not executed, and the reason
-    "wgmma": "matrices of a group of warps are not executed",
-    "tcgen05": "tensor memory is not executed",
-    "tensormap": "tensor maps are not executed",
-    "cp.async.bulk.tensor": "tensor maps are not executed",
-    "cp.async.bulk.prefetch.tensor": "tensor maps are not executed",
-    "cp.reduce.async.bulk": "asynchronous reductions are not executed",
-    "fence.proxy.tensormap": "tensor maps are not executed",
-    "mapa": CLUSTERS,
-    "getctarank": CLUSTERS,
-    "barrier.cluster": CLUSTERS,
-    "brx": "branches by a table are not executed",
-    "tex": "textures are not executed",
-    "suld": "surfaces are not executed",
-    "sust": "surfaces are not executed",
-}
+BEYOND = {  # what is not executed, and beginnings of its instructions
+    "matrices of a group of warps are not executed": ("wgmma",),
+    "tensor memory is not executed": ("tcgen05",),
+    "tensor maps are not executed": ("tensormap", "cp.async.bulk.tensor", "cp.async.bulk.prefetch.tensor",
+                                     "fence.proxy.tensormap"),
+    "asynchronous reductions are not executed": ("cp.reduce.async.bulk",),
+    CLUSTERS: ("mapa", "getctarank", "barrier.cluster"),
+    "branches by a table are not executed": ("brx",),
+    "textures are not executed": ("tex",),
+    "surfaces are not executed": ("suld", "sust"),
+}  # fmt: skip
 
 
 @dataclass
@@ -49,6 +45,7 @@ class Row:
 class Place:
     at: int
     bytes: int  # per lane; 0 for a predicate
+    kind: str = "b"  # of its register
 
 
 @dataclass(frozen=True)
@@ -57,6 +54,8 @@ class Instruction:
     words: tuple[str, ...]  # the modifiers
     operands: tuple[str, ...]
     line: Where
+    counts: Sequence[int] = ()  # how many operands are allowed; none for an unknown name
+    kinds: Sequence[str] = ()  # of the operands
 
     @property
     def name(self) -> str:
@@ -83,8 +82,8 @@ class Decoded:
 
 def unknown(one: Instruction, of: str = "") -> Exception:
     """The error for an unknown instruction, or for its part `of`."""
-    for begin, reason in BEYOND.items():
-        if one.name.startswith(begin):
+    for reason, beginnings in BEYOND.items():
+        if one.name.startswith(beginnings):
             return wrong(one.line, f"{one.name}: {reason}", REMEDY)
     remedy = "write it with instructions that it knows, or add it to common/devices/ptx"
     return wrong(one.line, f"the executor does not know {one.name}{of}", remedy)

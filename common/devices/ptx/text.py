@@ -12,13 +12,18 @@ from common.errors import CompileError
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LINE_DIRECTIVE = re.compile(r'((?<![\w"./])\.(?:loc|file)\s[^\n;]*);?')
 _STATEMENT = re.compile(r"\s*(?:([\w$%]+)\s*:(?!:)|(\{)|(\})|((?:[^;{}]|\{[^{}]*\})+);)")
+_COMMA = re.compile(r",(?![^{\[(]*[}\])])")
 _TOP = re.compile(
     r"\s*(?:(?P<section>\.section\s+[\w.$]+\s*\{)"
     r"|(?:\.(?:visible|weak|extern|common)\s+)*\.(?P<kind>entry|func)\s*(?P<head>[^{;]*)(?P<end>[{;])"
-    r"|(?P<directive>\.(?:version|target|address_size)[^\n]*)"
+    r"|(?P<directive>\.(?:version|target)[^\n]*|\.address_size\s+64\b)"
     r"|(?P<statement>\.[^;{]*(?:\{[^}]*\})?)[ \t]*;)"
 )
 _ENTRY = re.compile(r"\s*([\w$]+)\s*(?:\((.*?)\))?(.*)", re.DOTALL)
+_LIMITS = re.compile(  # between the parameters and the body
+    r"(?:\s*\.(?:(?:maxntid|reqntid|reqnctapercluster)\s+[1-9]\d*(?:\s*,\s*\d+){0,2}"
+    r"|(?:minnctapersm|maxnreg|maxclusterrank)\s+[1-9]\d*|explicitcluster|noreturn))*\s*"
+)
 _RESULT = re.compile(r"^\s*\(([^)]*)\)\s*([\w$]+)\s*\(")  # result and name of a function
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\s+[^,]*?)?([\w$%]+)\s*(?:\[(\d+)\])?\s*$")
 _VARIABLE = re.compile(
@@ -27,8 +32,10 @@ _VARIABLE = re.compile(
     r"\s*(?P<size>(?:\[\d*\])*)\s*(?:=\s*(?P<value>.*))?$",
     re.DOTALL,
 )
+MODULE_SPACES = ("global", "const")
 WIDTHS = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4, "s32": 4,
-          "f32": 4, "f16x2": 4, "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16, "pred": 0}  # fmt: skip
+          "f32": 4, "f16x2": 4, "bf16x2": 4, "s16x2": 4, "u16x2": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16,
+          "pred": 0}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,13 +49,14 @@ class Statement:
 
 @dataclass(frozen=True)
 class Variable:
-    """space: also param, of a call; bytes: 0 for dynamic shared memory; value: words of its initializer."""
+    """space: also param, of a call; bytes: 0 for dynamic shared memory; type: of an element; value: words of its
+    initializer."""
 
     name: str
     space: str
     align: int
     bytes: int
-    width: int
+    type: str
     value: tuple[str, ...]
 
 
@@ -109,8 +117,10 @@ def parse(text: str, name: str = "PTX") -> Module:
             made = cache(partial(_kernel, head, text[start : at - 1], lines, start)) if at > start else None
             if found["kind"] == "func":
                 module.functions[head.partition("(")[0].strip()] = made
-            elif made:
+            elif made and made().name not in module.kernels:
                 module.kernels[made().name] = made()
+            elif made:
+                raise wrong(lines.number(start), f"a second kernel {made().name}")
         elif found["statement"] and not re.match(r"\s*\.(loc|file|alias|pragma)\b", found["statement"]):
             variable = variable_of(found["statement"].strip(), lines.number(at))
             module.variables[variable.name] = variable
@@ -120,14 +130,16 @@ def parse(text: str, name: str = "PTX") -> Module:
 def variable_of(text: str, where: object) -> Variable:
     """`.shared .align 16 .b8 tile[1024]`. Raises CompileError."""
     found = _VARIABLE.match(text)
-    if not found or found["type"] not in WIDTHS:
+    width = WIDTHS.get(found["type"], 0) if found else 0
+    if not found or not width:
         raise wrong(where, f"not understood: {_first_line(text)}")
-    width, count = WIDTHS[found["type"]], 1
-    for size in re.findall(r"\[(\d*)\]", found["size"]):
-        count *= int(size or 0)
-    align = re.search(r"\.align\s+(\d+)", found["rest"])
     value = tuple(each.strip() for each in (found["value"] or "").strip("{} \n\t").split(",") if each.strip())
-    return Variable(found["name"], found["space"], int(align[1]) if align else width, width * count, width, value)
+    count = prod(int(size or len(value)) for size in re.findall(r"\[(\d*)\]", found["size"]))
+    given = re.search(r"\.align\s+(\d+)", found["rest"])
+    align = int(given[1]) if given else width
+    if align.bit_count() != 1 or len(value) > (count if found["space"] in MODULE_SPACES else 0) or count >> 32:
+        raise wrong(where, f"not understood: {_first_line(text)}")
+    return Variable(found["name"], found["space"], align, width * count, found["type"], value)
 
 
 def _after_space(text: str, at: int) -> int:
@@ -150,14 +162,12 @@ def _closing(text: str, at: int, lines: Lines) -> int:
 
 def _kernel(head: str, body: str, lines: Lines, at: int) -> Kernel:
     found = _ENTRY.match(head)
-    if not found:
+    if not found or not _LIMITS.fullmatch(found[3]):
         raise wrong(lines.number(at), f"not understood: {_first_line(head)}")
     parameters, offset = {}, 0
-    for text in (found[2] or "").split(","):
-        if not text.strip():
-            continue
+    for text in found[2].split(",") if (found[2] or "").strip() else ():
         one = _PARAMETER.match(text.strip())
-        if not one or one[2] not in WIDTHS:
+        if not one or not WIDTHS.get(one[2]) or one[3] in parameters or int(one[1] or 1).bit_count() != 1:
             raise wrong(lines.number(at), f"not understood: {_first_line(text)}")
         width = WIDTHS[one[2]] * int(one[4] or 1)
         align = int(one[1] or WIDTHS[one[2]])
@@ -214,6 +224,6 @@ def demangled(name: str) -> str:
     return names[-1] if names else name
 
 
-def operands(text: str) -> Sequence[str]:
-    """The operands of an instruction, split at commas outside brackets."""
-    return [each.strip() for each in re.findall(r"(?:\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^,{\[(])+", text) if each.strip()]
+def operands(text: str, splits: int = 0) -> Sequence[str]:
+    """The operands of an instruction, split at commas outside brackets; at the first `splits` only, unless 0."""
+    return [each.strip() for each in _COMMA.split(text, splits)] if text else []

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from common.devices.ptx.places import MODULE_SPACES
+from common.devices.ptx.places import constant
 from common.devices.ptx.rows import DIRECTLY, INDIRECT
-from common.devices.ptx.text import Variable, wrong
+from common.devices.ptx.text import MODULE_SPACES, WIDTHS, Variable, wrong
 
 _ADDRESS = re.compile(r"(?:generic\(\s*([\w$]+)\s*\)|([A-Za-z_$][\w$]*))(?:\s*\+\s*(\d+))?$")
 
@@ -40,7 +40,7 @@ def _pointers(variable: Variable) -> Iterator[tuple[int, str, int]]:
     """(number of the word, name, offset) of each address in the initializer."""
     for at, text in enumerate(variable.value):
         address = _ADDRESS.match(text)
-        if address and variable.width == 8:
+        if address and WIDTHS[variable.type] == 8:
             yield at, address[1] or address[2], int(address[3] or 0)
 
 
@@ -54,10 +54,8 @@ def _initialized(variable: Variable) -> np.ndarray:
     for at, text in enumerate(variable.value):
         if at in pointers:
             continue
-        size = variable.width
-        try:
-            number = int(text[2:], 16) if text[:2] in ("0f", "0d", "0F", "0D") else int(text.rstrip("U"), 0)
-        except ValueError:
-            raise wrong(variable.name, f"the initial value {text} is no number and no variable") from None
-        words[at * size : (at + 1) * size] = list((number & ((1 << 8 * size) - 1)).to_bytes(size, "little"))
+        size, number = WIDTHS[variable.type], constant(text, variable.type)
+        if number is None:
+            raise wrong(variable.name, f"the initial value {text} is no number and no variable")
+        words[at * size : (at + 1) * size] = list(number.to_bytes(size, "little"))
     return words

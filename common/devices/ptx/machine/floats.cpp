@@ -52,14 +52,16 @@ template <class F> struct Approximated { // lane by lane: F calls the C library
   template <bool M> static void lanes(Warp &w, const In *in) {
     const Mode mode(false);
     const float *a = w.reg<float>(in->a);
-    const bool flushes = in->imm != 0;
+    const bool flushes = in->flags & flush;
     for (const int i : Each{w.mask}) {
       const float x = made(F{}(flushes ? flushed(a[i]) : a[i]));
       w.reg<float>(in->d)[i] = flushes ? flushed(x) : x;
     }
   }
 };
-template <class F> void approximated(Ops &ops, const std::string &name, F) { put<Approximated<F>>(Rare{ops}, name); }
+template <class F> void approximated(Ops &ops, const std::string &name, F) {
+  put<Approximated<F>>(Rare{ops}, name + ".f32"), put<Approximated<F>>(Rare{ops}, name + ".ftz.f32", flush);
+}
 
 // Reciprocal of the upper word of `x`, or of its root, cut to its upper word; lower words are 0. Subnormal numbers are
 // zeros.
