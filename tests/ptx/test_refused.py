@@ -37,6 +37,10 @@ add.s32 %r2, %r3, %tid.x | %tid.x is no operand here
 selp.u32 %r2, , %r3, %r4, %p1 | selp.u32 with the operands
 mov.u64 %r2, 6 | %r2 is .b32, and .u64 is needed
 .reg .f32 %f; add.s32 %r2, %r3, %f | %f is .f32, and .s32 is needed
+add.s32 %r2, %r1 | does not know add.s32 with the operands %r2, %r1
+add.s32 %r2, %r1, %rd1 | %rd1 is .b64, and .s32 is needed
+add.s32 %r2, %r1, %r177 | %r177 is no register
+one: two: bra one, two | does not know bra with the operands one, two
 @0 mov.u32 %r2, 1 | does not know @0
 .reg .b32 %r2 | a second register: .reg .b32 %r2
 .reg .b32 x = 5 | not known: .reg .b32 x = 5

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from common.devices.ptx.decode import Decoder
-from common.devices.ptx.places import CLASSES, CLOCKS, constant
+from common.devices.ptx.places import CLASSES, CLOCKS, SPECIAL, constant
 from common.devices.ptx.rows import ABSENT, Instruction, Place, listed, unknown
 from common.devices.ptx.text import WIDTHS, wrong
 
@@ -99,8 +99,10 @@ def cvt(d: Decoder, one: Instruction) -> None:
         places = d.value(a, "f32"), d.value(b, "f32")
         return d.emit("cvt.x2.f32", d.register(to, to_kind), *places, c=to_kind == "bf16x2", imm=imm)
     to, source = one.operands
-    known = constant(source, kind) is not None
-    place = Place(d.value(source, kind), WIDTHS[kind]) if known else d.place(source, kind)
+    if constant(source, kind) is None:
+        place = (source in SPECIAL and d.symbol(source, kind)) or d.place(source, kind)
+    else:
+        place = Place(d.value(source, kind), WIDTHS[kind])
     if place.bytes > WIDTHS[kind]:  # the low part of a wider register
         narrow = d.new(WIDTHS[kind])
         _resize(d, narrow, place, "u")
