@@ -124,7 +124,7 @@ class Places:
             if name in scope:
                 found = scope[name]
                 if isinstance(found, str):
-                    found = scope[name] = replace(self.new(self._width(found)), kind=found)
+                    found = scope[name] = self.new(self._width(found), found)
                 self._fits(name, found.kind, kind, exact)
                 return found
         if name in SPECIAL or name in self.kernel.parameters or self.variable(name):
@@ -140,16 +140,16 @@ class Places:
             raise wrong(self.line, f"registers of type .{kind} are not known")
         return WIDTHS[kind]
 
-    def new(self, width: int) -> Place:
+    def new(self, width: int, kind: str = "b") -> Place:
         """Allocate `width` bytes per lane; width 0 is a predicate, of which 16 share a line of 64 bytes."""
         if width == 0:
             if self._predicates % 64 == 0:
                 self._predicates = self._file
                 self._file += 64
             self._predicates += 4
-            return Place(self._predicates - 4, 0)
+            return Place(self._predicates - 4, 0, kind)
         self._file += 32 * width if width > 1 else 64
-        return Place(self._file - (32 * width if width > 1 else 64), width)
+        return Place(self._file - (32 * width if width > 1 else 64), width, kind)
 
     def name(self, register: str, at: int, kind: str) -> None:
         """Bind the register's name to a place with a value of `kind`, from here on."""
