@@ -89,7 +89,10 @@ def compile_cubin(text: str, arch: str, name: str = "decode.cu", cache_dir: Path
 def compile_ptx(
     text: str, arch: str, name: str = "decode.cu", cache_dir: Path | None = None, more: UserOptions = UserOptions()
 ) -> str:
-    """As compile_cubin, but PTX, as a driver would get it; NVRTC puts its working folder before relative names."""
+    """As compile_cubin, but PTX, as a driver would get it; NVRTC puts its working folder before relative names.
+
+    An `arch` such as compute_90 gives the PTX of sm_90 unseen by ptxas.
+    """
     return _cached(text, arch, name, cache_dir, "ptx", more).decode()
 
 

@@ -215,5 +215,5 @@ def _with_every_seed(ground: Ground, trials: list[tuple[Trial, int]]) -> tuple[s
 
 def _instructions(text: str, cache: Path) -> str:
     """The text's PTX without source lines: neither .loc nor .file, nor debug sections. Raises CompileError."""
-    ptx = compile_ptx(text, f"sm_{ARCH}", cache_dir=cache / "kernels").split("\t.section")[0]
+    ptx = compile_ptx(text, f"compute_{ARCH}", cache_dir=cache / "kernels").split("\t.section")[0]
     return re.sub(r"^\s*\.(?:loc|file).*\n", "", ptx, flags=re.MULTILINE)
