@@ -20,8 +20,8 @@ from tests.strength.mutants.operators import OPERATORS, code
 from tests.strength.mutants.score import Score, summary
 
 SOURCES = [*(ROOT / "common" / "kernel").glob("*.cuh"), *(ROOT / "variants").glob("*.cu")]
-SAMPLE = 3  # faults judged in a test run; `make soak` judges hundreds of mutants
-FOUND = 1 / 3  # share of the faults among them: of 3, fewer by chance once in 37,000 runs if 97 % are found at large
+SAMPLE = 2  # faults judged in a test run; `make soak` judges hundreds of mutants
+FOUND = 1 / 2  # share of the faults among them: of 2, fewer by chance once in 1,100 runs if 97 % are found at large
 
 
 @pytest.fixture(scope="module")
