@@ -72,7 +72,7 @@ def test_what_another_one_makes_is_waited_for_and_found(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_two_writers_of_one_process_id_do_no_harm(tmp_path):  # of two containers, whose ids begin at 1
+def test_two_writers_of_one_process_id_do_no_harm(tmp_path):  # in two containers, whose ids begin at 1
     path = tmp_path / "kind" / name(1)
     with writing(path) as one:
         one.write_bytes(b"made")

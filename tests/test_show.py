@@ -50,7 +50,7 @@ def test_counts_of_no_stage_are_zeros_and_no_counts_are_unknown():
         ({"blocks": 4}, "blocks=4"),
         ({"model": MODEL | {"name": "odd"}}, "model=odd"),
         ({"seed": 6}, "seed=6"),
-        ({"seed": 6, "blocks": None}, "seed=6"),  # of one that did not run the grid is unknown
+        ({"seed": 6, "blocks": None}, "seed=6"),  # unknown where a run did not choose it
         ({"device": {"device": "cuda", "gpu": "A GPU", "compiler": "NVRTC 13"}}, "device=cuda"),
         ({"when": 7}, "record=run-warp_split-0007"),  # one run, repeated
     ],

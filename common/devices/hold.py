@@ -19,8 +19,8 @@ extern "C" __global__ void hold(unsigned long long nanoseconds) {
   } while (now - begin < nanoseconds);
 }
 """
-# Nanoseconds in which Python queues one launch, most of the time. On an H200's host 10,000 were too few for every run
-# of 20 steps, which then ran twice.
+# Nanoseconds in which Python queues one launch, most of the time. On an H200's host 10,000 were too few: each run of
+# 20 steps ran twice.
 PER_LAUNCH = 25_000
 QUEUE = 1000  # launches that a stream takes before the host has to wait; the driver's queue holds 1024
 LONGEST = 1_000_000_000  # nanoseconds; the host needs a hundredth of it for a full queue

@@ -2,8 +2,8 @@
 // the value polls the word. This takes one round trip to L2, a barrier two and a third for the load of the result.
 //
 // The mail is a double buffer, for even and for odd turns; a turn is one step of the kernel since the reset. The thread
-// that publishes a word resets the same word of the next turn to `unwritten`. No block still reads that: its readers,
-// of the turn before, have passed the barriers between two steps, which also order the reset before the next polls.
+// that publishes a word resets the same word of the next turn to `unwritten`. No block still reads that: its
+// readers, a turn ago, have passed the barriers between two steps, which also order the reset before the next polls.
 #pragma once
 #include "barrier.cuh"
 #include "reduce.cuh"

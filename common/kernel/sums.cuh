@@ -51,8 +51,8 @@ DEVICE void clear_sum(const Context &c, int layer, int i) {
   store_relaxed(next + 1, unwritten);
 }
 
-// Waits for the sums of `N` rows from row i on, in runs as in load_floats. Arrival orders no other access. Any number
-// of threads may call it.
+// Waits for the sums of `N` rows from row i on, in runs as in load_floats. Arrival orders no other access. Any
+// number of threads may call it.
 template <int N, int Run, int Apart> DEVICE Floats<N> arrive_sums(const Context &c, int layer, int i) {
   const unsigned long long *from = sums(c, c.turn, layer) + i;
   unsigned long long word[N];

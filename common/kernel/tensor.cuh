@@ -5,8 +5,8 @@
 
 template <class Self, class Job, class In> struct TensorTiles;
 
-// As ColumnInput, for tiles of at most `Often` rows and `Together` products at once. The columns of a product are rows
-// of weights, or pieces of rows where a tile has fewer than eight; its rows are the terms for a piece.
+// As ColumnInput, for tiles of at most `Often` rows and `Together` products at once. A product's columns are rows of
+// weights, or pieces of rows where a tile has fewer than eight; its rows are the terms for a piece.
 template <int K, int Often, int Together> struct TensorInput {
   template <class Self, class Job> using Tiles = TensorTiles<Self, Job, TensorInput>;
   static constexpr int rows = Often > 4 ? 8 : Often > 2 ? 4 : 2, pieces = 8 / rows; // per product

@@ -1,8 +1,8 @@
 // Operands of tensor cores in shared memory: fp32 vectors as bf16 terms, in the order in which lanes multiply them, and
 // rows of bf16.
 //
-// A product has 8 columns and 16 rows. Rows 0 to 7 are terms for even columns, rows 8 to 15 for odd ones; row 4 i + t
-// of these is term t of piece or head i, so every fourth row is unused. Rows of bf16 are a multiple of 128 bytes long;
+// A product has 8 columns and 16 rows. Rows 0 to 7 are terms for even columns, rows 8 to 15 for odd ones; their row
+// 4 i + t is term t of piece or head i, so every fourth row is unused. Rows of bf16 are a multiple of 128 bytes long;
 // lanes of an even column load from one half of 128 bytes, lanes of an odd one from the other, so that eight lanes
 // together load from all banks.
 #pragma once

@@ -28,6 +28,7 @@ def ptx_of(one: Settings) -> str:
     arch, std = known("arch", one.arch or ARCH, ARCHS), known("std", str(one.std or 17), STANDARDS)
     options = user_options((file.parent, *(one.folder / each for each in one.include)), one.define, int(std))
     try:
+        # An arch of sm_90 lets ptxas see the text, too: a user's asm is checked by what a GPU's driver would ask.
         return compile_ptx(text, arch, os.path.relpath(file), one.cache / "kernels", options)
     except CompileError as error:
         raise CompileError(error.cause, _remedy(error, text), error.report) from None

@@ -20,7 +20,7 @@ from common.validate.verdict import Mismatch
 from experiments.timing.bandwidth import read_ceiling
 from experiments.timing.measure import Kernel, Measurement, measure
 
-_ceiling = cache(read_ceiling)  # of this GPU, once per process
+_ceiling = cache(read_ceiling)  # the GPU's read ceiling, once per process
 
 
 def time_pair(

@@ -52,7 +52,7 @@ def memory(d: Decoder, one: Instruction, where: str, default: str = "weak", scop
     words = [*one.words[:-1]] if one.type in WIDTHS else [*one.words]
     named = next((each for each in words if each in SPACES), "")
     address, wide, offset = d.address(where, named)
-    space = SPACES["local"] if named == "param" and "%" not in where else SPACES.get(named, 0)  # of a call
+    space = SPACES["local"] if named == "param" and "%" not in where else SPACES.get(named, 0)  # a call's
     if "L2::cache_hint" in words:
         d.value(one.operands[-1], "b64")
     order = next((ORDERS[each] for each in words if each in ORDERS), ORDERS[default])

@@ -53,7 +53,7 @@ class Places:
         self._constants: dict[tuple[int, int, int, str], Place] = {}
         self._file, self._predicates = FIRST_PLACE, 0
         self._variables: dict[str, tuple[int, str, str]] = {}
-        self._sizes: dict[str, int] = {}  # of them, in bytes
+        self._sizes: dict[str, int] = {}  # bytes of each variable
 
     def declare(self, statement: Statement) -> None:
         found = _DECLARED.match(statement.text)

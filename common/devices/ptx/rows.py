@@ -45,7 +45,7 @@ class Row:
 class Place:
     at: int
     bytes: int  # per lane; 0 for a predicate
-    kind: str = "b"  # of its register
+    kind: str = "b"  # its register's declared type
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Instruction:
     operands: tuple[str, ...]
     line: Where
     counts: Sequence[int] = ()  # how many operands are allowed; none for an unknown name
-    kinds: Sequence[str] = ()  # of the operands
+    kinds: Sequence[str] = ()  # what each operand may be
 
     @property
     def name(self) -> str:

@@ -67,8 +67,8 @@ struct Filled { // a register with an initial value
   uint32_t at, kind, bytes;
   uint64_t value;
 };
-// Its kind. value: of a number; the offset of a parameter; the axis of tid, ctaid, ntid and nctaid; 0 to 4 for the mask
-// of lanes eq, lt, le, gt, ge; the first bit of a half of the workspace's address; 1 for the number of multiprocessors.
+// Its kind. value: of a number; the offset of a parameter; the axis of tid, ctaid, ntid and nctaid; 0 to 4 for a lane's
+// mask eq, lt, le, gt, ge; the first bit of a half of the workspace's address; 1 for the number of multiprocessors.
 enum Fill : uint32_t {
   number,
   parameter,

@@ -31,7 +31,7 @@ public:
              const uint64_t *values);
   bool atomic(Warp &w, const In *in, int lane, uint8_t *at, uint32_t bytes);
   // Synchronization.
-  void warp_barriers(Warp &w, uint32_t lanes, const uint32_t *masks); // of these lanes with their members
+  void warp_barriers(Warp &w, uint32_t lanes, const uint32_t *masks); // these lanes, each with its members
   void arrive(Warp &w, const Barrier &barrier);                       // without waiting: later accesses are not ordered
   void barrier(const Barrier &barrier);
   void fence(Warp &w, Flags f);
