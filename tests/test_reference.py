@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from rounded_cache import rounded_cache
-from wide_torch import Wide
+from wide_torch import in_float64
 
 from common.model.layout import Layout
 from common.model.shapes import Model
@@ -80,19 +80,20 @@ def taps_of(theirs: "PreTrainedModel", token: int, past: "DynamicCache") -> dict
 
 @pytest.mark.parametrize("stored", [torch.float64, torch.bfloat16], ids=["exact_cache", "bf16_cache"])
 @pytest.mark.parametrize("model", [*SHAPES, *FAMILIES], ids=lambda model: model.name)
-def test_every_stage_equals_transformers_in_float64(model, stored, seed, monkeypatch):
+def test_every_stage_equals_transformers_in_float64(model, stored, seed):
     from transformers import modeling_rope_utils
 
     theirs, layout, flat = random_model(model, seed)
-    for module in (sys.modules[type(theirs).__module__], modeling_rope_utils):
-        monkeypatch.setattr(module, "torch", Wide("torch"))
+    modules = sys.modules[type(theirs).__module__], modeling_rope_utils
     theirs = theirs.double()
-    theirs.model.rotary_emb = type(theirs.model.rotary_emb)(theirs.config)
+    with in_float64(*modules):
+        theirs.model.rotary_emb = type(theirs.model.rotary_emb)(theirs.config)
     past = rounded_cache()(stored)
     cache = torch.full(layout.cache.shape, torch.nan, dtype=stored)
     reference = Reference(layout, flat)
     for position, token in enumerate(torch.randint(model.vocab, (12,)).tolist()):
-        want = taps_of(theirs, token, past)
+        with in_float64(*modules):
+            want = taps_of(theirs, token, past)
         got = reference.step(token, position, cache)
         cache[:, :, :, position] = got.stored
         # Taps that transformers does not expose: its rotary table and the rotated query.

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from wide_torch import Wide
+from wide_torch import in_float64
 
 from common.config.resolve import model_named
 from common.errors import LabError
@@ -47,7 +47,7 @@ def test_scaled_rope_by_hand():
 
 
 @pytest.mark.parametrize("name", ["llama_1b", "llama_3b", "llama_tiny", "qwen2_0_5b", "qwen3_0_6b"])
-def test_tables_equal_those_of_transformers(name, monkeypatch):
+def test_tables_equal_those_of_transformers(name):
     """At positions below, between and above the wavelengths with which scaling begins and ends: 8, 32; 2048, 8192."""
     from transformers import LlamaConfig, modeling_rope_utils
     from transformers.models.llama import modeling_llama
@@ -60,10 +60,9 @@ def test_tables_equal_those_of_transformers(name, monkeypatch):
         max_position_embeddings=131_072,
         rope_parameters=rope_parameters(model),
     )
-    for module in (modeling_rope_utils, modeling_llama):
-        monkeypatch.setattr(module, "torch", Wide("torch"))
     positions = torch.tensor([0, 1, 7, 20, 63, 1000, 2048, 5000, 8192, 20_000, 131_071])
-    cos, sin = modeling_llama.LlamaRotaryEmbedding(config)(torch.zeros(1, dtype=torch.float64), positions[None])
+    with in_float64(modeling_rope_utils, modeling_llama):
+        cos, sin = modeling_llama.LlamaRotaryEmbedding(config)(torch.zeros(1, dtype=torch.float64), positions[None])
     half = model.head_dim // 2
     want = torch.stack((cos[0, :, :half], sin[0, :, :half]))
     got = rope_table(model, positions[:, None], torch.float64)
