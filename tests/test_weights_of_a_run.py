@@ -10,6 +10,8 @@ from processes import HANGS_S
 from common.errors import LabError
 from common.record.store import Store
 from experiments.run.pool import Pool
+from experiments.run.setup import Setup
+from experiments.tables.progress import Quiet
 
 
 @pytest.mark.cpu
@@ -35,6 +37,13 @@ def test_a_worker_refuses_other_weights_than_the_record_names(configured, cpu_ca
     config = configured("variant=baseline", "model=tiny", f"cache={cpu_cache}", "seed=1")
     with Pool(config, "0" * 64, [os.environ]) as pool, pytest.raises(LabError, match="has changed since"):
         pool.describe()
+
+
+def test_a_position_beyond_the_cache_is_refused_before_the_weights_are_read(configured, tmp_path):
+    save(tmp_path / "nan", {name: tensor * float("nan") for name, tensor in tensors().items()})
+    config = configured(f"weights={tmp_path / 'nan'}", "timing.positions=[200]", f"cache={tmp_path}")
+    with pytest.raises(LabError, match=r"^timing.positions: 200 is not in 0..127, "):
+        Setup(config, Quiet()).packed  # noqa: B018
 
 
 @pytest.mark.cpu

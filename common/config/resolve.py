@@ -107,7 +107,9 @@ def resolve_one(cfg: DictConfig, what: str) -> RunConfig:
 
 
 def check_positions(config: RunConfig, model: Model) -> None:
-    """Raise LabError if a position to time is outside the KV cache of `model`, or none is left to time."""
+    """Raise LabError if a position to count or to time is outside the KV cache of `model`, or none is left to time."""
+    if model.positions < 2:
+        raise LabError("model.positions=1 leaves no earlier token to attend to", "give model.positions=2 or more")
     timing, key = config.timing, "timing.positions"
     positions = (timing and timing.positions) or ()
     for position in positions:

@@ -57,6 +57,7 @@ def load(
     cache_dir: Path,
     seed: int = 0,
     formats: Formats | None = None,
+    check: Callable[[Model], None] = lambda model: None,
 ) -> tuple[Model, Layout, PackedWeights]:
     """The model, its layout and its weights.
 
@@ -67,10 +68,11 @@ def load(
     weights are rounded to bf16, to nearest even, once, when packed; then to the nearest numbers of a format below it.
     formats: of the layers' matrices, None as they are stored, of the LM head, and of the KV cache; None: those of
     `model`, and without one as they are stored.
+    check: called with the model, before its weights are read.
     Raises LabError for any fault of the checkpoint, for another format than that of one that is quantized, and if the
     cache cannot be written; with synthetic weights the latter at their first use.
     """
-    stored, layout, packed = _load_stored(spec, model and model.in_formats(), positions, cache_dir, seed)
+    stored, layout, packed = _load_stored(spec, model and model.in_formats(), positions, cache_dir, seed, check)
     form, head, kv = formats or ((model.format, model.head_format, model.kv_format) if model else (None, PLAIN, PLAIN))
     if stored.format not in (PLAIN, form or stored.format):
         raise LabError(f"{packed.source} has weights in {stored.format}, not {form}", "leave format= out")
@@ -88,7 +90,7 @@ def load(
 
 
 def _load_stored(
-    spec: str, model: Model | None, positions: int | None, cache_dir: Path, seed: int
+    spec: str, model: Model | None, positions: int | None, cache_dir: Path, seed: int, check: Callable[[Model], None]
 ) -> tuple[Model, Layout, PackedWeights]:
     """The model, its layout and its weights in the formats in which they are stored; `model` has none."""
     if positions is None and model is not None:
@@ -105,6 +107,7 @@ def _load_stored(
     else:
         checkpoint = find(spec)
         model = _agree(model, read_model(checkpoint.config, checkpoint.name, positions), checkpoint)
+        check(model)
         quantization = read_quantization(checkpoint, read_json(checkpoint.config), model)
         if quantization:
             model = model.in_formats(str(quantization.format), PLAIN)

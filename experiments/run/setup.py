@@ -4,7 +4,7 @@ import fcntl
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,14 +65,13 @@ class Setup:
         """Model and packed weights; packed once, later found in the cache."""
         # Synthetic ones have the formats of the model.
         model, _, packed = self.load(None if self.config.weights == SYNTHETIC else self.config.formats)
-        check_positions(self.config, model)
         return model, packed
 
     def load(self, formats: Formats | None) -> tuple[Model, Layout, PackedWeights]:
         """The weights in other formats, as of `common.model.weights.load`."""
-        config = self.config
+        config, check = self.config, partial(check_positions, self.config)
         folder = config.cache / "weights"
-        return load(config.weights, config.model, config.positions, folder, config.seed, formats)
+        return load(config.weights, config.model, config.positions, folder, config.seed, formats, check)
 
     @property
     def model(self) -> Model:
