@@ -45,6 +45,8 @@ def check_choice(group: str, name: str, root: Path) -> None:
             raise broken[one]  # a source without a yaml
         if group == "model" and "/" in one:
             raise LabError(f"model={one} is no name of a shape", f"give weights={one} if it is a checkpoint")
+        if group == "variant" and "+" in one:  # as tables name a stack
+            raise LabError(f"variant={one} is no name", f"give stack=[{one.replace(' ', '').replace('+', ',')}]")
         if re.fullmatch(r"[\w./:@~-]*", one):
             known(group, one, names)
 
