@@ -76,12 +76,13 @@ def test_a_row_compiles_before_it_takes_the_gpu_and_does_nothing_twice(setup, cu
 
 
 def test_one_at_a_time_uses_a_gpu_and_the_other_says_that_it_waits(setup, tmp_path, monkeypatch):
-    """Whatever their caches, and whoever made the lock: it takes no right to write."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    """Whatever their caches and TMPDIR, and whoever made the lock: it takes no right to write."""
+    monkeypatch.setattr("experiments.run.setup.LOCKS", tmp_path)
     said, order = io.StringIO(), list[str]()
     other = Setup(replace(setup.config, cache=tmp_path / "another"), Progress(said))
 
     def use() -> None:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "another"))
         with other.exclusive_gpu():
             order.append("other")
 

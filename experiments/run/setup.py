@@ -1,6 +1,7 @@
 """Setup of a run: the parts that all its stacks share, each made at its first use."""
 
 import fcntl
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +28,8 @@ from experiments.tables.progress import Progress
 if TYPE_CHECKING:  # these import torch
     from common.devices.protocol import Device
     from common.validate.tolerances import ReferenceSteps
+
+LOCKS = Path("/tmp")  # the same for all users, whatever their TMPDIR
 
 
 class Setup:
@@ -163,7 +166,8 @@ class Setup:
         if self._exclusive or bus_id is None:
             yield
             return
-        path = Path(tempfile.gettempdir(), f"megakernel-lab-{bus_id.replace(':', '-')}.lock")
+        folder = LOCKS if os.access(LOCKS, os.W_OK) else tempfile.gettempdir()
+        path = Path(folder, f"megakernel-lab-{bus_id.replace(':', '-')}.lock")
         try:
             with suppress(FileExistsError):
                 path.touch(exist_ok=False)
