@@ -14,6 +14,7 @@ from common.errors import LabError
 from experiments.processes import OUT_OF_MEMORY, Child, cause_of
 
 GRACE = 2.0  # seconds after its deadline in which a worker may still report by itself
+START_S = 60.0  # limit for a worker's start, if timeout_s is less: it imports torch and maps the weights
 FAILED_STARTS = 3  # consecutive workers that end before they are ready; then the run stops
 EXTERNAL = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # signals that another process sends
 SPENT = ("HUNG", "CRASHED", "OOM")  # after these a thread, the CUDA context or the heap of a worker may be damaged
@@ -32,7 +33,8 @@ def _serve(parent: Connection, config: RunConfig, weights: str) -> None:
 class Worker(Child):
     """A process that does one job at a time. job: its index, if any; device: as its `ready` event describes it.
 
-    deadline: in seconds of time.monotonic(). left: seconds of its job's limit, counted while it works.
+    deadline: in seconds of time.monotonic(). limit: seconds for its start or its job. left: of these, counted while it
+    works.
     """
 
     def __init__(self, config: RunConfig, weights: str, environment: Mapping[str, str]) -> None:
@@ -40,8 +42,8 @@ class Worker(Child):
         self.environment, self.oom_kills = environment, _oom_kills()
         self.job: int | None = None
         self.device: Message = {}
-        self.step, self.left = "start", config.timeout_s
-        self.deadline = time.monotonic() + self.left
+        self.step, self.limit = "start", max(config.timeout_s, START_S)
+        self.left, self.deadline = self.limit, time.monotonic() + self.limit
 
     def findings(self) -> dict[str, str]:
         """Findings of a worker that has ended without any: CRASHED, OOM or INTERRUPTED."""
@@ -55,14 +57,14 @@ class Worker(Child):
         reason = f"the process ended by {cause_of(code)}, at: {self.step}{first}; {remedy}"
         return {"status": status, "reason": reason, "report": report}
 
-    def stop_hung(self, seconds: float) -> dict[str, str]:
+    def stop_hung(self) -> dict[str, str]:
         """Kill a worker that is past its deadline; returns the findings, with the stack of every thread as report."""
         self.stacks()
         self.kill()
         report = self.report()
         frame = re.search(r"Current thread .*\n\s*(File .*)", report)
         place = f" ({frame[1]})" if frame else ""
-        reason = f"not finished after {seconds:g} s, at: {self.step}{place}; {SHOW}, or raise timeout_s"
+        reason = f"not finished after {self.limit:g} s, at: {self.step}{place}; {SHOW}, or raise timeout_s"
         return {"status": "HUNG", "reason": reason, "report": report}
 
 
@@ -125,7 +127,7 @@ class Pool:
             self._workers.append(Worker(self._config, self._weights, self._free.pop(0)))
 
     def _assign(self, worker: Worker) -> None:
-        worker.step, worker.deadline, worker.left = "ready", float("inf"), self._seconds
+        worker.step, worker.deadline, worker.limit, worker.left = "ready", float("inf"), self._seconds, self._seconds
         while self._queue and worker.job is None:
             job = self._queue.popleft()
             worker.job = job if self._fits(job) else None
@@ -145,7 +147,7 @@ class Pool:
             else:
                 yield from self._handle(worker, kind, content, notify)
         for worker in [worker for worker in self._workers if time.monotonic() > worker.deadline + GRACE]:
-            yield from self._end(worker, worker.stop_hung(self._seconds))
+            yield from self._end(worker, worker.stop_hung())
 
     def _handle(
         self, worker: Worker, kind: str, content: Any, notify: Notify

@@ -17,6 +17,8 @@ from sampled import sampled
 from common import ROOT
 from common.errors import LabError
 from experiments.run import pool
+from experiments.run.setup import Setup
+from experiments.tables.progress import Quiet
 
 pytestmark = pytest.mark.cpu
 SOUND = {"baseline": "PASSED", "atomic_barrier": "PASSED"}
@@ -99,6 +101,13 @@ def test_a_worker_that_cannot_start_is_reported_in_one_line(monkeypatch, configu
     no_cache = replace(configured("model=tiny"), cache=None)
     with pool.Pool(no_cache, "", [os.environ]) as opened, pytest.raises(LabError, match="does not start"):
         opened.describe()
+
+
+def test_the_limit_of_a_stack_is_none_of_the_start_of_a_worker(monkeypatch, configured, cpu_cache):
+    monkeypatch.setattr(pool, "GRACE", 0)
+    config = replace(configured("model=tiny"), cache=cpu_cache, timeout_s=0.001)
+    with pool.Pool(config, Setup(config, Quiet()).packed.sha, [os.environ]) as opened:
+        assert opened.describe()["device"] == "ptx"
 
 
 def test_no_shell_no_pickle_no_code_of_a_checkpoint():
