@@ -37,6 +37,8 @@ COUNTED, TINY = Counts({}), Layout(model_named("tiny"))
         (lambda lab: Engine(lab, "vec128"), "'vec128' is no stack; give lab.stack("),
         (lambda lab: Request("abc", 3).check(TINY.model), "ids='abc' is of another type; give ids"),
         (lambda lab: Request((1,), "3").check(TINY.model), "max_tokens='3' is of another type; "),
+        (lambda lab: Request((1,), 3, stop_strings="end").check(TINY.model), "stop_strings='end' is of another type; "),
+        (lambda lab: Request((1,), 3, stop_strings=("",)).check(TINY.model), "give texts that are not empty"),
         (lambda lab: Request((1.5,), 3).check(TINY.model), "token id 1.5 is not in 0..502; "),
         (lambda lab: COUNTED.loaded([]), "unknown kind of memory '[]'; known: "),
     ],

@@ -63,9 +63,12 @@ class Request:
         no place.
         """
         positions = model.positions if positions is None else positions
-        for name, kind in (("ids", tuple | list), ("max_tokens", int), ("sampling", Sampling)):
+        listed = tuple | list
+        for name, kind in (("ids", listed), ("max_tokens", int), ("sampling", Sampling), ("stop_strings", listed)):
             if not isinstance(value := getattr(self, name), kind):
                 raise LabError(f"{name}={short(value)} is of another type", f"give {name} as Request declares it")
+        if not all(isinstance(text, str) and text for text in self.stop_strings):
+            raise LabError(f"stop_strings={short(self.stop_strings)} are no texts", "give texts that are not empty")
         if not self.ids or self.max_tokens < 1:
             raise LabError("the prompt or the answer has no token", "give both at least one")
         check_ids(self.ids, model, "prompt_ids")
