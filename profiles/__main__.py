@@ -17,6 +17,7 @@ from experiments.run.setup import Setup
 from experiments.run.timeline import summary
 from experiments.tables.commands import relative
 from experiments.tables.progress import progress
+from experiments.tables.row import label_of
 from profiles import ncu, nsys
 from profiles.target import Profile, read, require_passed
 from profiles.tool import FULL_NAMES, find
@@ -75,7 +76,8 @@ def make_folder(made: Profile) -> Path:
     config = made.config
     model = config.model.name if config.model else Path(config.weights).name
     parent = ROOT / "profiles" if made.keep else config.results.parent / "profiles"
-    folder = parent / f"{made.tool}-{config.stacks[0].name}-{model}-{config.device.name}-{made.position}"
+    stack = label_of(config.stacks[0], own=False).replace(" ", "-")
+    folder = parent / f"{made.tool}-{stack}-{model}-{config.device.name}-{made.position}"
     make_writable(folder, "choose a writable folder: results=FOLDER/records.jsonl, without keep=true")
     return folder
 

@@ -47,7 +47,7 @@ def read(cfg: DictConfig) -> Profile:
     """The profile that a configuration describes. Raises LabError for a bad value."""
     own, rest = split(cfg, PROFILE_KEYS)
     made = Profile(resolve_one(rest, "a profile"), **own.fields(Profile, but={"config"}))
-    end = max(made.count, made.position + (1 if made.tool == "timeline" else made.count))
+    end = made.position + (1 if made.tool == "timeline" else made.count)
     if (model := made.config.model) and end > model.positions:
         cause = f"position={made.position} needs a cache of {end} positions, and this one has {model.positions}"
         raise LabError(cause, f"give a lower position= or count=, or model.positions={end}")

@@ -58,3 +58,10 @@ def test_a_profile_is_written_next_to_the_records(configured, tmp_path):
         tmp_path / "mine" / "profiles",
         tmp_path / "mine" / "profiles" / "timeline-baseline-tiny-ptx-1",
     ]
+
+
+def test_two_values_of_a_knob_have_two_folders(configured, tmp_path):
+    where = ("variant=warp_split", "model=tiny", f"results={tmp_path}/records.jsonl")
+    configs = [configured(*where, f"ratio={ratio}") for ratio in ("2:6", "4:4")]
+    names = [profiles.make_folder(Profile(one, "timeline", 1, 1, False, None, None)).name for one in configs]
+    assert names == ["timeline-warp_split-tiny-ptx-1", "timeline-warp_split-ratio=4:4-tiny-ptx-1"]

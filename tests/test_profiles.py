@@ -165,7 +165,7 @@ def test_without_the_tool_nothing_is_run(monkeypatch, capfd, name, full):
         (["variant=ladder"], "one stack, not 7; give variant=NAME or stack=[A,B]: joint_heads, joint_heads+by_value, "),
         (["position=-1"], "position"),
         (["model=tiny", "position=64"], "position=64 needs a cache of 65 positions, and this one has 64"),
-        (["model=tiny", "count=65"], "position=1 needs a cache of 65 positions, and this one has 64"),
+        (["model=tiny", "tool=ncu", "count=64"], "position=1 needs a cache of 65 positions, and this one has 64"),
         (["nsys.option=[]"], "option"),
         (["timing=full"], "timing= has no effect on a profile"),
         (["json=true"], "json= has no effect on a profile"),
