@@ -46,7 +46,7 @@ class Experiment(Setup):
 
     def chosen(self, *more: Stack) -> list[Stack]:
         """The stacks of `options.variants`, else the run's; then `more`. Raises LabError for a knob that none has."""
-        names = self.options.texts("variants")
+        names = dict.fromkeys(self.options.texts("variants"))
         stacks = [*(map(self.stack, names) if names else self.config.stacks), *more]
         self.check_knobs(stacks)
         return stacks
@@ -94,9 +94,9 @@ class Experiment(Setup):
 
         Raises LabError when it holds none of them.
         """
-        positions = self.options.wholes("positions", low=0)
+        positions = dict.fromkeys(self.options.wholes("positions", low=0))
         if min(positions) >= self.model.positions:
-            cause = f"options.positions: none of {list(positions)} is in 0..{self.model.positions - 1}"
+            cause = f"options.positions: none of {[*positions]} is in 0..{self.model.positions - 1}"
             raise LabError(f"{cause}, the positions of the KV cache", f"give model.positions={min(positions) + 1}")
         if beyond := [position for position in positions if position >= self.model.positions]:
             self.left_out.append(f"Left out: positions {beyond}: model.positions is {self.model.positions}")

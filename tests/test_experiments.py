@@ -114,7 +114,7 @@ def test_a_choice_of_stacks_that_an_experiment_does_not_read_is_refused(configur
 @pytest.mark.parametrize("name", ["ablation", "counts", "positions", "quality", "rivals", "roofline", "sass"])
 def test_stacks_of_the_run_and_of_the_options_are_both_taken(configured, tmp_path, name):
     where = (f"experiment={name}", f"results={tmp_path}/r.jsonl", "variant=graph")
-    for options, wanted in (((), ["graph"]), (("options.variants=[vec128]",), ["vec128"])):
+    for options, wanted in (((), ["graph"]), (("options.variants=[vec128,vec128]",), ["vec128"])):
         chosen = Experiment(configured(*where, *options), Quiet()).chosen()
         assert [stack.name for stack in chosen] == wanted
 

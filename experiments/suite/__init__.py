@@ -9,7 +9,7 @@ from pathlib import Path
 from traceback import extract_tb
 
 from common.config.run_config import RunConfig
-from common.errors import LabError, unknown
+from common.errors import LabError, known
 from common.stacks.stack import knob_words
 from experiments.experiment import Experiment
 from experiments.tables.commands import closing_lines
@@ -24,9 +24,7 @@ def names() -> list[str]:
 
 def find(task: str) -> Callable[[Experiment], ResultTable]:
     """The `ask` of one experiment. Raises LabError for an unknown name."""
-    if task not in names():
-        raise unknown("module of experiments/suite", task, names())
-    return import_module(f"experiments.suite.{task}").ask
+    return import_module(f"experiments.suite.{known('module of experiments/suite', task, names())}").ask
 
 
 @contextmanager

@@ -62,8 +62,8 @@ def counted(experiment: Experiment, position: int, stack: Stack) -> dict[str, An
 def measured(experiment: Experiment, stacks: list[Stack]) -> list[dict[str, Any]]:
     """Time of each stack, and its effect with interval and verdict; all stacks at one position, then at the next."""
     rows = []
-    for stack, record in zip(stacks, experiment.measure(stacks), strict=True):
-        for timed in record["latencies"]:
+    for stack, latencies in experiment.latencies(stacks):
+        for timed in latencies:
             pair = timed["comparison"] or {}
             rows.append(
                 {

@@ -34,8 +34,7 @@ def ask(experiment: Experiment) -> ResultTable:
         raise LabError(
             "NVML reports no power of this GPU", "install nvidia-ml-py, and a driver that lets it read power"
         )
-    records = experiment.measure(experiment.config.stacks)  # a wrong kernel gets no figure
-    sound = [stack for stack, record in zip(experiment.config.stacks, records, strict=True) if record["latencies"]]
+    sound = [stack for stack, _ in experiment.latencies(experiment.config.stacks)]  # a wrong kernel gets no figure
     with experiment.exclusive_gpu():
         time.sleep(SETTLE)
         idle = _sample(gpu, lambda: time.sleep(seconds))

@@ -30,7 +30,7 @@ NOTES = (
 def ask(experiment: Experiment) -> ResultTable:
     """A row for transformers in bf16, one for each format and one for each variant; on the CPU as on a GPU."""
     stacks = experiment.chosen()
-    formats = [read_formats(text) for text in experiment.options.texts("formats")]
+    formats = dict.fromkeys(map(read_formats, experiment.options.texts("formats")))
     ids = given_ids(experiment)
     truth = theirs(experiment, ids, torch.float32)
 

@@ -81,7 +81,7 @@ def workload(lab: Setup) -> Workload:
     check_ids(ids, lab.model, "options.prompt_ids")
     if lab.layout.scaled:
         raise LabError("arms read weights, keys and values in bf16", "leave format=, head_format= and kv_format= out")
-    lengths = options.wholes("positions", low=1)
+    lengths = dict.fromkeys(options.wholes("positions", low=1))
     if fits := [length for length in lengths if length + tokens <= lab.model.positions]:
         prompts = tuple(tuple(islice(cycle(ids), length)) for length in fits)
         return Workload(lab, prompts, tokens)

@@ -56,7 +56,7 @@ def ask(experiment: Experiment) -> ResultTable:
     experiment.check_given(())  # no variant runs here with its knobs
     options, device = experiment.options, cast(Any, experiment.device)
     most = device.multiprocessors if experiment.on_gpu else options.whole("cpu_blocks", 1, MAX_BLOCKS)
-    sizes, windows = options.wholes("words", low=8), options.wholes("windows", low=1)
+    sizes, windows = (dict.fromkeys(options.wholes(key, low)) for key, low in (("words", 8), ("windows", 1)))
     kb, rows = options.whole("round_kb", 1, 1 << 10), []
 
     def add(operation: str, blocks: int, work: Callable[[], dict[str, Any]], sha: str = "", **about: Any) -> Any:

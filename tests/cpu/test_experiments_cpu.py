@@ -83,7 +83,7 @@ def test_json_prints_the_rows_of_roofline_with_the_bytes_of_each_stage_by_hand(r
 
 def test_positions_say_what_a_token_reads(run):
     """Rows of int4 have a scale of 2 bytes for each 32 and are padded to 16; the head is bf16, as the cache is."""
-    rows = run("positions", *QUICK["positions"], "options.positions=[1,10]")["table"]
+    rows = run("positions", *QUICK["positions"], "options.positions=[1,10,1]")["table"]
     weights = 2 * (576 * 48 + 64 * 80 + 64 * 96) + 2 * 503 * 64  # bytes: rows of 64, of 128 and of 160 columns
     assert [row["GB"] for row in rows] == [(weights + 512 * 2) / 1e9, (weights + 512 * 11) / 1e9]
 
