@@ -4,8 +4,7 @@ The kernel is compiled and validated as in any run. Then it decodes a few tokens
 each launch in its own NVTX range. nsys and ncu are started so that they capture only between these two calls.
 """
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -83,27 +82,17 @@ def run_target(cfg: DictConfig) -> int:
 def decode(passed: "LabStack", position: int, tokens: int) -> None:
     """Decode twice: once to warm up, and once between cudaProfilerStart and Stop."""
     stack, per_launch = passed.stack.variants, passed.source.tokens_per_launch
-    with passed.setup.exclusive_gpu(), closing(passed.session()) as session:
+    with passed.setup.exclusive_gpu(), closing(passed.session()) as session, ExitStack() as capture:
         rewind(session, position, tokens)
         session.run(tokens)
         rewind(session, position, tokens)
-        with _capture(passed.setup.device.name), annotate(title("profile", stack)):
+        if passed.setup.device.name == "cuda":
+            cupy.cuda.runtime.profilerStart()
+            capture.callback(cupy.cuda.runtime.profilerStop)
+        with annotate(title("profile", stack)):
             for done in range(0, tokens, per_launch):
                 with annotate(title("decode", stack, f"position {position + done}")):
                     session.run(min(per_launch, tokens - done))
-
-
-@contextmanager
-def _capture(device: str) -> Iterator[None]:
-    """cudaProfilerStart and Stop around the block; nothing on a CPU."""
-    if device != "cuda":
-        yield
-        return
-    cupy.cuda.runtime.profilerStart()
-    try:
-        yield
-    finally:
-        cupy.cuda.runtime.profilerStop()
 
 
 main = partial(run_task, run_target, "profiles")

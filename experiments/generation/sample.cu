@@ -73,13 +73,6 @@ struct Sample {
     return joined(s, mine, [](Word a, Word b) { return a + b; });
   }
 
-  // The high word of a product: a share of `b` that is a / 2^64.
-  static DEVICE Word high(Word a, Word b) {
-    const Word low_a = unsigned(a), high_a = a >> 32, low_b = unsigned(b), high_b = b >> 32;
-    const Word middle = high_a * low_b + (low_a * low_b >> 32), other = low_a * high_b + unsigned(middle);
-    return high_a * high_b + (middle >> 32) + (other >> 32);
-  }
-
   // SplitMix64 as a function of a counter. Steele, Lea and Flood 2014 (doi:10.1145/2714064.2660195).
   static DEVICE Word random(Word seed, Word counter) { return mixed(mixed(seed) + counter * 0x9e3779b97f4a7c15u); }
   static DEVICE Word mixed(Word z) {
@@ -137,9 +130,9 @@ struct Sample {
     };
     mine = all(below);
     Word total = sum(s, mine);
-    const Word top_p = wide(c, setting_at::top_p), limit = top_p == ~Word(0) ? total : high(top_p, total) + 1;
+    const Word top_p = wide(c, setting_at::top_p), limit = top_p == ~Word(0) ? total : __umul64hi(top_p, total) + 1;
     for (unsigned turn = 0;; ++turn) {
-      const Word drawn = high(random(wide(c, setting_at::seed), Word(c.position) << 20 | turn), total);
+      const Word drawn = __umul64hi(random(wide(c, setting_at::seed), Word(c.position) << 20 | turn), total);
       find(s, drawn, mine, [&](int id) { return of(id, below); }, [&](int id) { return rank(logit(c, id), id); });
       __syncthreads();
       below = s.drawn;
