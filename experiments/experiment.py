@@ -12,13 +12,14 @@ from typing import Any
 from common.config import budget
 from common.config.run_config import RunConfig
 from common.config.section import Section
+from common.devices.counters import Counts
 from common.devices.protocol import Session
 from common.errors import LabError, Unfinished
 from common.errors.machine import MachineError, system_errors
 from common.json_values import to_json
 from common.record.measurement import IMPLAUSIBLE
 from common.record.provenance import code_sha, provenance
-from common.stacks.stack import Stack, check_stack
+from common.stacks.stack import Constants, Stack, check_stack
 from experiments.estimate import Gpu, estimate, read_gpu, step_of
 from experiments.run.setup import Setup
 from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
@@ -116,6 +117,10 @@ class Experiment(Setup):
         if not self.on_gpu:
             cause = f"experiment={self.config.task} measures GPU time, and device={self.config.device.name} has none"
             raise LabError(cause, "run it where there is a CUDA GPU; experiment=counts and ablation need none")
+
+    def counts(self, variants: Sequence[str], knobs: Mapping[str, Constants]) -> Counts:
+        """Exact counts of one step of `variants`, from a record or made now. Raises LabError without NVRTC or g++."""
+        return self.counting.count(self.counting.source(variants, knobs))
 
     def estimate(self, stack: Stack, variants: Sequence[str], position: int) -> float:
         """Estimated microseconds of `variants`, with the knobs of `stack`, at `position` on `gpu`. Raises LabError."""

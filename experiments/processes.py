@@ -21,7 +21,7 @@ from common.errors.machine import of_system
 
 SPAWN: Any = get_context("spawn")
 ENDING_S = 2.0  # between the end of a child's connection and its own
-STACKS_S = 0.2  # in which faulthandler writes the stacks of all threads
+STACKS_S = 0.2  # time for faulthandler to write the stacks of all threads
 REPORT = 8000  # bytes of the end of stderr
 # Parts of messages with which libraries report that memory is exhausted: in an exception, or on stderr.
 OUT_OF_MEMORY = ("bad_alloc", "allocate memory", "out of memory", "OutOfMemory", "MemoryError")
@@ -74,7 +74,7 @@ class Child:
         time.sleep(STACKS_S)
 
     def kill(self) -> None:
-        """SIGKILL the process and all that it has started, such as compilers; once, as its number may be another's."""
+        """SIGKILL the process and all that it has started, such as compilers; only once, since its id may be reused."""
         if not self._killed:
             self._killed = True
             self._process.kill()
@@ -83,7 +83,7 @@ class Child:
             self._process.join()
 
     def code(self) -> int:
-        """The exit code, when the connection is closed or after `kill`: below 0 a signal. Ends the rest of it."""
+        """The exit code once the connection is closed, or after `kill`; below 0 a signal. Kills what is left of it."""
         self._process.join(ENDING_S)
         self.kill()
         return self._process.exitcode or 0
@@ -125,7 +125,7 @@ def apart(seconds: float, work: Callable[..., Any], *arguments: Any, context: An
 
 @contextlib.contextmanager
 def _interrupts_wait() -> Iterator[None]:
-    """Hold back Ctrl-C while a process starts, which inherits that: this process handles it, afterwards."""
+    """Block Ctrl-C while a process starts, which inherits the mask; this process handles it afterwards."""
     in_main, came = threading.current_thread() is threading.main_thread(), list[int]()
     resource_tracker.ensure_running()  # its start would end the mask
     before = signal.signal(signal.SIGINT, lambda number, _: came.append(number)) if in_main else None

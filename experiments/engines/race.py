@@ -62,7 +62,7 @@ class Workload:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of activations: bf16 on a GPU; float32 on a CPU, where only what is chosen counts."""
+        """Type of activations: bf16 on a GPU; float32 on a CPU, where only the chosen ids count."""
         return torch.float32 if self.device == "cpu" else torch.bfloat16
 
     @cached_property

@@ -19,7 +19,7 @@ from common.errors.machine import of_system
 
 TAIL = 30  # lines of output that are kept
 GRACE = 3.0  # seconds between SIGTERM, at which a sweep records its findings, and SIGKILL
-LOOK = 1.0  # seconds after which the clock is looked at again
+LOOK = 1.0  # seconds between two looks at the clock
 PR_SET_PDEATHSIG = 1
 
 

@@ -15,7 +15,7 @@ STEP = "step"  # kind of the record that each call of a step leaves
 ROWS = ("run", "row", "count")  # kinds of records that are rows of a step
 DONE, CUT, FAILED = "done", "cut", "failed"
 START = 5.0  # least seconds until a process begins its first row
-PATIENCE = 1.5  # limit of a process over the seconds of its step
+PATIENCE = 1.5  # limit of a process, as a multiple of its step's seconds
 
 
 @dataclass(frozen=True)

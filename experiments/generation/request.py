@@ -21,7 +21,7 @@ class Sampling:
     repetition_penalty  divides the positive logits of ids that the prompt or the answer has, multiplies the negative
     seed                of the random numbers: the same seed and request, the same answer
 
-    Raises LabError for a value of another type, or one that means nothing.
+    Raises LabError for a value of another type or out of range.
     """
 
     temperature: float = 0.0
@@ -31,7 +31,7 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        real, whole = (int, float), (int,)  # types, of which bool is none
+        real, whole = (int, float), (int,)  # exact types: bool is refused
         for name, kinds, low, high in (
             ("temperature", real, COLDEST if self.temperature else 0, HOTTEST),
             ("top_p", real, LEAST_TOP_P, 1),

@@ -20,7 +20,7 @@ WORDS = np.dtype(  # settings as the kernel reads them from the state
 
 
 def source(stack: Source) -> Source:
-    """The kernel that samples from what a step of `stack` leaves, for a second session beside the stack's."""
+    """Kernel that samples from the logits of a step of `stack`, for a second session beside the stack's."""
     model = stack.model
     threads = min(MAX_THREADS, WARP * math.ceil(model.vocab / 1024))
     offsets = [f"constexpr int {name} = {field[1] // 4};" for name, field in (WORDS.fields or {}).items()]
@@ -37,7 +37,7 @@ def needed(sampling: Sampling) -> bool:
 
 
 def write_settings(state: torch.Tensor, layout: Layout, sampling: Sampling, mark: int) -> None:
-    """Write the settings into the state. mark: of ids seen in this request; each request has another."""
+    """Write the settings into the state. mark: marks the ids seen in this request; each request has its own."""
     top_p = 2**64 - 1 if sampling.top_p == 1 else int(sampling.top_p * 2**64)
     scale = math.log2(math.e) / sampling.temperature if sampling.temperature else 0.0
     top_k = sampling.top_k if sampling.top_k < layout.model.vocab else 0

@@ -28,7 +28,7 @@ class Findings:
     report     of a compiler or of a stuck launch, many lines
     blocks     of the grid; counts: of one step at position 1; resources: by arch
     latencies  one for each position; generation: of many tokens from position 0 on
-    seconds    by part: compile, inspect, validate, trials, reference, measure; of each without the others
+    seconds    spent in each part, without the parts inside it: compile, inspect, validate, trials, reference, measure
     """
 
     status: str = ""

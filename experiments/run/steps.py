@@ -97,7 +97,7 @@ class LabStack:
         setup = self.setup
         yield self.source
         if setup.config.timing or equals_parent(self.stack, setup.catalog):
-            with suppress(LabError):  # told by the step that needs the text, as below
+            with suppress(LabError):  # reported by the step that needs the text, as below
                 yield self.parent.source
         for trial in chosen(setup.config.validation.trials) if self.found.verdict is None else ():
             with suppress(LabError):

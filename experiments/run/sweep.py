@@ -24,7 +24,7 @@ from experiments.run.setup import Setup
 from experiments.tables.progress import Progress
 from experiments.tables.row import finished
 
-UNDECIDED = ("INTERRUPTED", "OOM")  # statuses that say nothing of the kernel
+UNDECIDED = ("INTERRUPTED", "OOM")  # statuses that say nothing about the kernel
 COMPILING = 4  # with so many cores per GPU a second worker compiles ahead
 STEPS = 4  # per stack in the progress bar
 Record = dict[str, Any]
@@ -141,7 +141,7 @@ class Sweep:
 
 
 def _decides(row: Mapping[str, Any], beat: float | None) -> bool:
-    """False for a measurement that was given up as too slow for a search, unless it is too slow for `beat`, too."""
+    """False for a measurement that a search stopped as too slow, unless it is too slow for `beat`, too."""
     lows = [timed["seconds"]["low"] for timed in row.get("latencies") or () if timed["verdict"] == STOPPED]
     return not lows or (beat is not None and max(lows) > beat)
 

@@ -20,7 +20,7 @@ class Timeline:
     """Timeline of one step. `spans` has a row for each stage, layer and block that wrote timestamps, as they begin.
 
     begin, end  of the stage's work, by thread 0 of the block; work begins when the input is there
-    passed      when the block went on: behind the barrier after the stage, or with its part of a result by value; else
+    passed      when the block went on: past the barrier after the stage, or with its part of a result by value; else
                 `end`
     unit        "ns" or "ordinal", counted from the first timestamp of the step
     timed       True if the difference of two timestamps is a time; False on a CPU

@@ -46,7 +46,7 @@ def load_tokenizer(folder: Path | None, instead: str = PROMPT_IDS) -> Any:
     if not has_tokenizer(folder):
         raise LabError(f"{folder} has no tokenizer", instead)
     kind = read_json(folder / CONFIG).get("model_type") if (folder / CONFIG).exists() else None
-    try:  # the lab has read config.json, and takes numbers for which transformers wants another type
+    try:  # the lab has checked config.json itself, and takes numbers of types that transformers refuses
         config = AutoConfig.for_model(kind if kind in [*FAMILIES] else "qwen3")
         return AutoTokenizer.from_pretrained(folder, config=config, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # any type: the files may hold anything

@@ -23,7 +23,7 @@ SAMPLING = {field.name for field in fields(Sampling)}
 class Strict(BaseModel):
     """An object without unknown fields. Null means that a field is absent, unless it is required.
 
-    idle: {field of OpenAI's that the lab lacks: values that ask for nothing}; with one of them it is absent, too.
+    idle: {field of OpenAI's that the lab lacks: values that ask for nothing}; such a value counts as absent, too.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -63,7 +63,7 @@ def _toolless(role: Any) -> Any:
 
 
 def _none(meaning: Callable[[], int | None]) -> BeforeValidator:
-    """Take -1, which clients of other servers send for "none", for what `meaning` returns."""
+    """Replace -1, which clients of other servers send for "none", by what `meaning` returns."""
     return BeforeValidator(lambda value: meaning() if type(value) is int and value == NONE else value)
 
 

@@ -44,10 +44,7 @@ def leave_one_out(experiment: Experiment, best: Stack) -> list[Stack]:
 
 def counted(experiment: Experiment, position: int, stack: Stack) -> dict[str, Any]:
     """Counts of the stack and of its parent, and the estimate."""
-    own, parent = (
-        experiment.counting.count(experiment.counting.source(variants, stack.knobs))
-        for variants in (stack.variants, stack.parent)
-    )
+    own, parent = (experiment.counts(variants, stack.knobs) for variants in (stack.variants, stack.parent))
     return {
         "parent": title(stack.parent),
         "grid barriers": own.total("grid_barriers"),

@@ -20,6 +20,5 @@ def ask(experiment: Experiment) -> ResultTable:
 
 def _count(experiment: Experiment, stack: Stack) -> Counts:
     """Counts of the stack; they are kept as a record, and so are the parent's."""
-    counting = experiment.counting
-    counting.count(counting.source(stack.parent, stack.knobs))
-    return counting.count(counting.source(stack.variants, stack.knobs))
+    experiment.counts(stack.parent, stack.knobs)
+    return experiment.counts(stack.variants, stack.knobs)

@@ -15,8 +15,8 @@ from experiments.tables.result_table import ResultTable
 
 QUESTION = "how many joules a token takes"
 PERIOD = 0.02  # seconds between two readings; drivers refresh theirs every 20 to 100 ms
-AVERAGE = 1.0  # seconds that NVML's power is an average of on Hopper; on other GPUs it is shorter
-SETTLE = 1.5 * AVERAGE  # seconds until a reading averages nothing earlier
+AVERAGE = 1.0  # seconds over which NVML averages power on Hopper; less on other GPUs
+SETTLE = 1.5 * AVERAGE  # seconds until a reading includes no earlier power
 NOTES = ("Power is the board's, as NVML reports it; idle power is not taken off.",)
 
 
@@ -49,7 +49,7 @@ def joules(samples: Sequence[tuple[float, float]]) -> float:
 
 
 def settled(samples: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The (second, watt) samples that average no time before the first one."""
+    """The (second, watt) samples whose average includes no time before the first one."""
     return [(at, power) for at, power in samples if at - samples[0][0] >= SETTLE]
 
 

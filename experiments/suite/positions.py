@@ -9,7 +9,7 @@ from experiments.experiment import Experiment
 from experiments.tables.result_table import ESTIMATED, ResultTable
 from experiments.tables.row import label_of, microseconds
 
-MORE = "time: an estimate has the bytes of the cache, and not what a kernel makes of a long context"
+MORE = "time: an estimate counts the bytes of the cache, not how a kernel copes with a long context"
 
 
 def ask(experiment: Experiment) -> ResultTable:

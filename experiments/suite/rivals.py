@@ -31,7 +31,7 @@ NOTES = (
     f"runs after {WARM_UPS} warm-ups.",
     f"Validated, in this run and before any time was taken, by {STAGES}: all of some steps was compared with the "
     f"reference, with the lab's tolerances; by {LOGITS}: the same of what an arm in torch shows, in float32; by {IDS}: "
-    "an engine shows nothing else. One that chose no token of the reference has not these weights.",
+    "an engine shows nothing else. One that chose no token of the reference does not have these weights.",
     "spread %: the fastest run minus the slowest at a position, of their median; the largest over the positions. Peak "
     "memory is what torch allocated in the race, and for kernels of this lab and of Triton their four buffers.",
 )

@@ -20,7 +20,7 @@ from experiments.tuning.space import Candidate, Space, order
 AHEAD = 1  # candidates compiled while another one is on the GPU; each is chosen before their outcomes
 SHOWN = 10  # the fastest candidates
 QUESTION = "which stack and which values of knobs are the fastest"
-STATES = "A `state` says why a time is none to choose by: stopped early as too slow, or unstable."
+STATES = "A `state` says why a time cannot win: stopped early as too slow, or unstable."
 
 
 def ask(experiment: Experiment) -> ResultTable:

@@ -32,10 +32,10 @@ class Progress:
         self.note(f"waits for {what}")
 
     def skip(self, steps: int) -> None:
-        """So many steps will not begin."""
+        """This many steps will not begin."""
 
     def note(self, text: str) -> None:
-        """A line that stays. A stream that is full or closed ends no run."""
+        """A line that stays. A full or closed stream does not end the run."""
         self._shown = monotonic()
         with suppress(OSError):
             print(text, file=self._stream, flush=True)

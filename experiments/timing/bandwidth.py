@@ -69,7 +69,7 @@ class Memory:
 
     def __init__(self, size: int = 2 << 30) -> None:
         self._device = cupy.cuda.Device()
-        cupy.get_default_memory_pool().free_all_blocks()  # what CuPy's pool keeps of others counts as free, too
+        cupy.get_default_memory_pool().free_all_blocks()  # memory that CuPy's pool keeps for reuse counts as free, too
         tiles = min(size, self._device.mem_info[0] // 2) // TILE
         self._data = cupy.empty(tiles * (TILE // 4), cupy.uint32)
         self._seconds("number_all", 8, (self._data, np.uint64(self._data.size)))

@@ -10,7 +10,7 @@ from common.errors import LabError
 from experiments.tuning.space import Candidate, Point, Space
 
 TURNS = 6  # one of them is for optuna's estimator, the others are for steps beside the fastest
-REPEATS = 20  # known candidates in a row, after which points are drawn evenly
+REPEATS = 20  # known candidates in a row, after which points are drawn uniformly
 DRAWS = 500  # known candidates in a row, after which none is left
 
 

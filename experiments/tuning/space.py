@@ -120,7 +120,7 @@ class Space:
         return point | dict.fromkeys(added, 1)
 
     def any(self, generator: random.Random) -> Point:
-        """A point drawn evenly for each parameter."""
+        """A point drawn uniformly, each parameter by itself."""
         return {one.name: generator.randrange(len(one.values)) for one in self.parameters}
 
     def _knobs(self, variant: str) -> list[Parameter]:

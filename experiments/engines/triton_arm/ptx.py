@@ -15,7 +15,7 @@ from common.errors import Crashed, Hung, LabError, Race
 from experiments.engines.triton_arm.steps import Launch, TritonStep
 
 TYPES = {torch.int16: "*i16", torch.int32: "*i32", torch.float32: "*fp32"}
-ALIGNED = 16  # bytes, of each pointer; Triton takes it for known, as it does for tensors of a GPU
+ALIGNED = 16  # bytes, of each pointer; Triton is told so, as it finds out itself for tensors on a GPU
 NEWEST = 90  # from sm_100 on Triton makes mul.f32x2, which the machine does not know
 MEMORY = bytes(16)  # two pointers behind the arguments, for memory that these kernels do not need
 
