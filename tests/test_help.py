@@ -103,6 +103,7 @@ def test_every_value_of_a_choice_has_a_line(capfd):
 
 def test_knobs_stand_in_columns_and_no_line_ends_in_the_middle(capfd):
     text = shown("experiments.__main__", capfd, "--help", "variant")
+    assert "matrices=[o,gate,up,down] " in text  # as a command line takes it
     lines = text.partition("Knobs (knob=value)\n")[2].splitlines()
     knobs = [knob for variant in read_catalog().variants.values() for knob in variant.knobs]
     assert len(lines) == len(knobs) > 10

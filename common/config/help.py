@@ -12,6 +12,7 @@ from common.config.unused import UNUSED
 from common.display.table import aligned
 from common.errors import known, unknown
 from common.stacks.catalog import read_catalog
+from common.stacks.stack import knob_words
 from common.stacks.variant import NamedStack, Variant
 
 WIDTH = 100
@@ -59,7 +60,7 @@ def about(command: str, topic: str, root: Path) -> str:
     parts = [f"{name}=VALUE", aligned([(value, _idea(root, name, value)) for value in _names(root, name)], "  ")]
     if name == "variant":
         knobs = [(one.name, knob) for one in read_catalog(root).variants.values() for knob in one.knobs]
-        cells = [(one, f"{knob.name}={knob.default}", knob.describe(), knob.help) for one, knob in knobs]
+        cells = [(one, *knob_words({knob.name: knob.default}), knob.describe(), knob.help) for one, knob in knobs]
         parts.append("Knobs (knob=value)\n" + aligned(cells, "  "))
     elif default := groups[name]:
         shown: set[str] = set()

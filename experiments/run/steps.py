@@ -26,6 +26,7 @@ from common.validate.verdict import Verdict
 from experiments.run.describe import Findings, keep
 from experiments.run.setup import Setup
 from experiments.run.timeline import Timeline, read, rewind
+from experiments.tables.row import label_of
 from experiments.tables.run_table import run_table
 from experiments.timing.measure import Measurement
 
@@ -205,10 +206,7 @@ class LabStack:
         self.found.report = error.report
 
     def __repr__(self) -> str:
-        known, values = self.setup.catalog.variants, self.stack.knobs
-        knobs = [(knob, values[name]) for name in self.stack.variants for knob in known[name].knobs]
-        given = "".join(f" {knob.name}={knob.value(constants)}" for knob, constants in knobs)
-        return f"LabStack({self.name}{given}: {self.found.status or NOT_VALIDATED})"
+        return f"LabStack({label_of(self.stack)}: {self.found.status or NOT_VALIDATED})"
 
     def _repr_html_(self) -> str:
         about = {"variant": self.name, "stack": self.stack.variants, "knobs": self.stack.knobs}
