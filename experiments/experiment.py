@@ -46,7 +46,7 @@ class Experiment(Setup):
         return self.choose(name, self.own_knobs(self.choose(name, {}).variants))
 
     def chosen(self, *more: Stack) -> list[Stack]:
-        """The stacks of `options.variants`, else the run's; then `more`. Raises LabError for a knob that none has."""
+        """Stacks of `options.variants`, each once, else the run's; then `more`. Raises LabError for a knob none has."""
         names = dict.fromkeys(self.options.texts("variants"))
         stacks = [*(map(self.stack, names) if names else self.config.stacks), *more]
         self.check_knobs(stacks)

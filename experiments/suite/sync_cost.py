@@ -56,7 +56,7 @@ def ask(experiment: Experiment) -> ResultTable:
     experiment.check_given(())  # no variant runs here with its knobs
     options, device = experiment.options, cast(Any, experiment.device)
     most = device.multiprocessors if experiment.on_gpu else options.whole("cpu_blocks", 1, MAX_BLOCKS)
-    sizes, windows = (dict.fromkeys(options.wholes(key, low)) for key, low in (("words", 8), ("windows", 1)))
+    sizes, windows = options.wholes("words", low=8), options.wholes("windows", low=1)
     kb, rows = options.whole("round_kb", 1, 1 << 10), []
 
     def add(operation: str, blocks: int, work: Callable[[], dict[str, Any]], sha: str = "", **about: Any) -> Any:
@@ -67,10 +67,10 @@ def ask(experiment: Experiment) -> ResultTable:
             rows.append({"operation": operation, "blocks": blocks, **about, **figures})
         return figures
 
-    for count in sizes:
+    for count in dict.fromkeys(sizes):
         for mechanism in MECHANISMS:
             _round(experiment, add, Rounds(mechanism, count, most))
-        for window in windows:
+        for window in dict.fromkeys(windows):
             alone = _round(experiment, add, Rounds(None, count, most, kb, window))
             for mechanism in MECHANISMS:
                 _round(experiment, add, Rounds(mechanism, count, most, kb, window), alone)
