@@ -204,7 +204,7 @@ class Layout:
             raise LabError(
                 f"{steps} steps{tokens} from position {position} on do not fit a cache of {self.model.positions} "
                 "positions",
-                f"decode 1 or more steps below position {self.model.positions}, or raise model.positions",
+                f"decode at least one step that ends below position {self.model.positions}, or raise model.positions",
             )
 
     def initial_state(self, ids: Sequence[int], position: int, forced: int, barriers: int = 0) -> "torch.Tensor":
