@@ -131,7 +131,7 @@ def check_ids(ids: Sequence[int], model: Model, key: str) -> None:
     for token in ids:
         if type(token) is not int or not 0 <= token < model.vocab:
             raise LabError(
-                f"{key}: token id {token} is not in 0..{model.vocab - 1}", "give ids in the vocabulary of this model"
+                f"{key}: token id {token!r} is not in 0..{model.vocab - 1}", "give ids in the vocabulary of this model"
             )
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from reprlib import repr as short
+from typing import Any
 
 from common.config.resolve import check_ids
 from common.errors import LabError
@@ -63,8 +64,9 @@ class Request:
         no place.
         """
         positions = model.positions if positions is None else positions
-        listed = tuple | list
-        for name, kind in (("ids", listed), ("max_tokens", int), ("sampling", Sampling), ("stop_strings", listed)):
+        kinds: dict[str, Any] = dict.fromkeys(("ids", "stop_strings"), tuple | list)
+        kinds |= {"max_tokens": int, "sampling": Sampling, "stop_ids": frozenset | set | tuple | list}
+        for name, kind in kinds.items():
             if not isinstance(value := getattr(self, name), kind):
                 raise LabError(f"{name}={short(value)} is of another type", f"give {name} as Request declares it")
         if not all(isinstance(text, str) and text for text in self.stop_strings):

@@ -179,7 +179,7 @@ class LabStack:
         """
         setup, positions = self.setup, self.setup.model.positions
         if type(position) is not int or not 0 <= position < positions:  # True is an int, too
-            raise LabError(f"position={position} is not in 0..{positions - 1}", "give a position of the KV cache")
+            raise LabError(f"position={position!r} is not in 0..{positions - 1}", "give a position of the KV cache")
         if not setup.trace:
             return LabStack(Setup(setup.config, setup.show, trace=True), self.stack).timeline(position)
         device = setup.config.device.name
