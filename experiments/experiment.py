@@ -19,7 +19,7 @@ from common.errors.machine import MachineError, system_errors
 from common.json_values import to_json
 from common.record.measurement import IMPLAUSIBLE
 from common.record.provenance import code_sha, provenance
-from common.stacks.stack import Constants, Stack, check_stack
+from common.stacks.stack import Constants, Stack
 from experiments.estimate import Gpu, estimate, read_gpu, step_of
 from experiments.run.setup import Setup
 from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
@@ -68,12 +68,6 @@ class Experiment(Setup):
             names = ", ".join(stack.name for stack in stacks) or "it"
             cause = f"{knob}= has no effect on experiment={self.config.task}: {names} has no such knob"
             raise LabError(cause, f"leave it out; variants that take it: {', '.join(self.catalog.takers(knob))}")
-
-    def composed(self, names: Sequence[str], parent: Sequence[str], like: Stack | None = None) -> Stack:
-        """The stack of `names` compared with `parent`; knobs as in `like`, else of the command line or the defaults."""
-        stack = self.choose(list(names), self.own_knobs(names))
-        knobs = dict(stack.knobs) | {name: like.knobs[name] for name in stack.knobs if like and name in like.knobs}
-        return replace(stack, parent=check_stack(parent, self.catalog), knobs=knobs)
 
     def own_knobs(self, variants: Sequence[str]) -> dict[str, Any]:
         """Knobs of the command line that one of `variants` has."""

@@ -74,8 +74,8 @@ def test_every_setting_that_decides_an_answer_is_part_of_its_identity(configured
 
 
 def test_a_resumed_stack_is_not_given_the_record_of_another_parent(sweep):
-    own = sweep.experiment.composed(STACK, ())
-    without = replace(sweep.experiment.composed(STACK, STACK[:1]), name="both - fused_head")
+    own = replace(sweep.experiment.choose(STACK, {}), parent=())
+    without = replace(own, name="both - fused_head", parent=STACK[:1])
     (first,) = sweep(without)
     (second,) = sweep(own)
     assert (first["parent"], second["parent"]) == (list(STACK[:1]), [])
@@ -85,7 +85,7 @@ def test_a_resumed_stack_is_not_given_the_record_of_another_parent(sweep):
 
 def test_a_resumed_record_has_the_name_that_was_asked_for(sweep):
     """One stack with one parent under two names is measured once."""
-    own = sweep.experiment.composed(STACK, ())
+    own = sweep.experiment.choose(STACK, {})
     (first,) = sweep(replace(own, name="published"))
     (second,) = sweep(own)
     assert (first["id"], second["variant"]) == (second["id"], "redundant_rmsnorm+fused_head")

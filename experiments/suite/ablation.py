@@ -1,5 +1,6 @@
 """Ablation: each variant against its parent, and the best stack without each of its variants."""
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import nan
@@ -7,7 +8,7 @@ from typing import Any
 
 from common.errors import LabError
 from common.stacks.catalog import read_catalog
-from common.stacks.stack import Stack, title
+from common.stacks.stack import Stack, check_stack, title
 from experiments.experiment import Experiment
 from experiments.tables.result_table import ResultTable
 from experiments.tables.row import label_of, microseconds
@@ -21,7 +22,7 @@ NOTES = (
 
 def ask(experiment: Experiment) -> ResultTable:
     """Measured on a GPU, at every position that is timed; elsewhere counts, and the estimate for `options.gpu`."""
-    best = leave_one_out(experiment, experiment.stack(experiment.options.text("best")))
+    best = leave_one_out(experiment.stack(experiment.options.text("best")))
     stacks = experiment.chosen(*best)
     if experiment.on_gpu:
         return experiment.answer(QUESTION, measured(experiment, stacks), NOTES, keys=2)
@@ -30,15 +31,14 @@ def ask(experiment: Experiment) -> ResultTable:
     return experiment.answer(QUESTION, rows, NOTES[1:], keys=2)
 
 
-def leave_one_out(experiment: Experiment, best: Stack) -> list[Stack]:
+def leave_one_out(best: Stack) -> list[Stack]:
     """`best` once for each of its variants, with `best` without that variant as the parent, where that is legal."""
     stacks = []
     for name in best.variants:
         rest = tuple(other for other in best.variants if other != name)
-        try:
-            stacks.append(replace(experiment.composed(best.variants, rest, best), name=f"{best.name} - {name}"))
-        except LabError:  # another variant of the stack needs it
-            continue
+        with suppress(LabError):  # another variant of the stack needs it
+            parent = check_stack(rest, read_catalog())
+            stacks.append(replace(best, name=f"{best.name} - {name}", parent=parent))
     return stacks
 
 
