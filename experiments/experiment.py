@@ -116,9 +116,9 @@ class Experiment(Setup):
         """Exact counts of one step of `variants`, from a record or made now. Raises LabError without NVRTC or g++."""
         return self.counting.count(self.counting.source(variants, knobs))
 
-    def estimate(self, stack: Stack, variants: Sequence[str], position: int) -> float:
-        """Estimated microseconds of `variants`, with the knobs of `stack`, at `position` on `gpu`. Raises LabError."""
-        source = self.counting.source(variants, stack.knobs)
+    def estimate(self, stack: Stack, position: int) -> float:
+        """Estimated microseconds of a step at `position` on `gpu`. Raises LabError."""
+        source = self.counting.source(stack.variants, stack.knobs)
         return estimate(step_of(source, self.counting.count(source), self.model, position), self.gpu)
 
     def answer(

@@ -51,7 +51,7 @@ def counted(experiment: Experiment, position: int, stack: Stack) -> dict[str, An
         "more than parent": own.total("grid_barriers") - parent.total("grid_barriers"),
         "exchanges by value": own.total("by_value"),
         "prefetched MB": own.total("prefetched") / 1e6,
-        f"estimate us, {experiment.gpu.name}": experiment.estimate(stack, stack.variants, position),
+        f"estimate us, {experiment.gpu.name}": experiment.estimate(stack, position),
         "published": _published(stack),
     }
 

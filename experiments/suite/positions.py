@@ -52,4 +52,4 @@ def _estimated(experiment: Experiment, stacks: Sequence[Stack], rows: Sequence[d
 
 
 def _times(experiment: Experiment, stack: Stack, positions: Sequence[int]) -> list[float]:
-    return [experiment.estimate(stack, stack.variants, position) for position in positions]
+    return [experiment.estimate(stack, position) for position in positions]
