@@ -195,7 +195,7 @@ class Experiment(Setup):
 
         rows = []
         for stack in stacks:
-            if row := self.row(label_of(stack), partial(in_session, stack), source=self.source(stack).sha):
+            if row := self.row(label_of(stack), partial(in_session, stack), stack=stack):
                 rows.append({"variant": label_of(stack), **row})
         return rows
 

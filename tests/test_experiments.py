@@ -16,12 +16,13 @@ from common.compile.sass import resources
 from common.compile.source import build
 from common.devices.counters import Counts
 from common.display.table import cell
-from common.errors import Crashed, LabError
+from common.errors import Crashed, LabError, known
 from common.model.shapes import Model
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from experiments.experiment import Experiment
 from experiments.run.counting import key
+from experiments.run.steps import LabStack
 from experiments.suite import answer, counts, find, names, sync_cost
 from experiments.suite.quality import compare
 from experiments.suite.sass import difference
@@ -117,6 +118,16 @@ def test_stacks_of_the_run_and_of_the_options_are_both_taken(configured, tmp_pat
     for options, wanted in (((), ["graph"]), (("options.variants=[vec128,vec128]",), ["vec128"])):
         chosen = Experiment(configured(*where, *options), Quiet()).chosen()
         assert [stack.name for stack in chosen] == wanted
+
+
+def test_a_stack_without_a_text_costs_only_its_row(configured, monkeypatch, tmp_path):
+    """Such as one whose scratch has a size that no layout takes."""
+    experiment = Experiment(configured("experiment=quality", "model=tiny", f"results={tmp_path}/r.jsonl"), Quiet())
+    monkeypatch.setattr(Experiment, "source", lambda _, stack: known("text", stack.name, ["smem_cache"]))
+    monkeypatch.setattr(LabStack, "session", lambda own: own.setup.source(own.stack) and SimpleNamespace(close=list))
+    stacks = map(experiment.stack, ("vec128", "smem_cache"))
+    assert experiment.session_rows([*stacks], lambda session: {"us": 1.0}) == [{"variant": "smem_cache", "us": 1.0}]
+    assert experiment.left_out == ["Not run: vec128 l1=default: unknown text 'vec128'; known: smem_cache"]
 
 
 def test_rows_that_are_left_out_are_named_beside_json_lines(configured, monkeypatch, tmp_path, capsys):
