@@ -45,6 +45,9 @@ def test_without_an_id_it_lists_the_newest_last(store, shows):
     assert out.splitlines()[-1].endswith("run   PASSED  warp_split ratio=2:6")
     listed = [json.loads(line) for line in shows("json=true")[1].splitlines()]
     assert [line["id"] for line in listed] == ids[-20:]
+    step = {"asked": "", "device": "cpu", "code": None, "seconds": 1.0, "rows": 0, "report": "", "provenance": CLEAN}
+    store({"kind": "step", "name": "ladder", "state": "cut", **step})
+    assert shows()[1].splitlines()[-1].endswith("step  cut     ladder")
 
 
 def test_a_record_is_shown_with_all_that_it_says(store, shows):

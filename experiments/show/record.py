@@ -23,7 +23,7 @@ HIDDEN = (*STORE_FIELDS, *TABLE, "kind", "report", "stages", "generation")
 
 def listed(row: Record) -> dict[str, str]:
     """A record in a list: id, time (UTC), kind, status, and subject."""
-    kind, status = str(row.get("kind")), str(row.get("status") or row.get("basis") or "-")
+    kind, status = str(row.get("kind")), str(row.get("status") or row.get("state") or row.get("basis") or "-")
     return {"id": row["id"], "time": _time(row), "kind": kind, "status": status, "what": _what(row)}
 
 
