@@ -76,7 +76,7 @@ class Plan:
         return max(PATIENCE * step.seconds, self.hang_s)
 
     def calls(self, step: Step) -> list[StepRecord]:
-        """Its records with the same arguments, device and code, the oldest first."""
+        """Records of a step with the same arguments, device and code, the oldest first."""
         identity = self.identity(step)
         return [record for record in self.records if (record.name, record.asked) == (step.name, identity)]
 
