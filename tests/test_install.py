@@ -169,6 +169,11 @@ def test_a_choice_that_does_not_exist_is_refused(checkout: Path, choice: str):
     assert choice in refused(checkout, f"PYTHON={sys.executable}", *choice.split())
 
 
+def test_a_key_of_the_lab_beside_args_is_refused(checkout: Path):
+    message = refused(checkout, "variant=vec128", "model=tiny")
+    assert 'give keys of the lab in ARGS: ARGS="model=tiny variant=vec128"' in message
+
+
 @pytest.mark.parametrize("known", ["", "CUDA ?= 13\nTORCH ?= cuda\n", "CUDA ?= 12\nTORCH ?= cpu\n"])
 def test_cuda_12_has_torch_for_the_cpu(checkout: Path, known: str):
     (checkout / ".venv").mkdir()
