@@ -10,8 +10,10 @@ from omegaconf import DictConfig
 
 from common import ROOT
 from common.config.cli import run_task
+from common.display.table import Table, markdown
 from common.errors.machine import make_writable
 from common.lazy import pandas
+from common.record.provenance import provenance
 from common.stacks.stack import title
 from experiments.run.setup import Setup
 from experiments.run.timeline import summary
@@ -34,7 +36,7 @@ def profile(cfg: DictConfig) -> int:
         folder, table = _under_tool(made, options[made.tool])
         reading = ""
     path = _describe(made, folder, table, reading)
-    print(f"{table.to_string(index=False)}\n\n{reading}\n{relative(path)}".replace("\n\n\n", "\n\n"))
+    print(f"{table.to_string(index=False)}\n", *([reading] if reading else []), relative(path), sep="\n")
     return 0
 
 
@@ -84,9 +86,6 @@ def make_folder(made: Profile) -> Path:
 
 def _describe(made: Profile, folder: Path, table: "pandas.DataFrame", reading: str) -> Path:
     """Write README.md of the profile: command, device, commit, table, interpretation. Returns its path."""
-    from common.display.table import Table, markdown
-    from common.record.provenance import provenance
-
     config = made.config
     origin = provenance(config.device.bus_id)
     git, gpu = origin["git"] or {}, origin["gpu"] or {}
