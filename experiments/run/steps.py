@@ -28,7 +28,8 @@ from experiments.run.setup import Setup
 from experiments.run.timeline import Timeline, read, rewind
 from experiments.tables.row import label_of
 from experiments.tables.run_table import run_table
-from experiments.timing.measure import Measurement
+from experiments.timing.measure import Kernel, Measurement
+from experiments.timing.paired import time_pair
 
 STATUS: dict[type[LabError], str] = {
     CompileError: "COMPILE_ERROR",
@@ -156,9 +157,6 @@ class LabStack:
         self.validate()
         if self.found.status != "PASSED":
             raise LabError(f"{self.name} is {self.found.status}: {self.found.reason}", "only what passes is timed")
-        from experiments.timing.measure import Kernel
-        from experiments.timing.paired import time_pair
-
         with (
             self.setup.exclusive_gpu(),
             self._step("measure"),

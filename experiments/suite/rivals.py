@@ -13,6 +13,7 @@ from common.devices.protocol import Session
 from common.errors import LabError, Mismatched, known
 from common.errors.machine import MachineError, system_errors
 from common.record.provenance import installed
+from common.validate.reference import Reference
 from experiments.engines.arms import ARMS, Arm
 from experiments.engines.race import IDS, LOGITS, RUNS, STAGES, WARM_UPS, Ran, Workload, judged, timed_session
 from experiments.experiment import NOT_RUN, Experiment
@@ -95,8 +96,6 @@ def workload(lab: Setup) -> Workload:
 
 def reference(work: Workload) -> list[list[int]]:
     """Ids that the float64 reference appends to each prompt, whose entries torch computes in float32."""
-    from common.validate.reference import Reference
-
     lab = work.lab
     steps = Reference(lab.layout, lab.packed.flat, device=lab.reference_device)
     return [steps.greedy(prompt, work.tokens, work.entries(prompt)) for prompt in work.prompts]

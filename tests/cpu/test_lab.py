@@ -124,7 +124,7 @@ def test_only_what_passed_is_timed_and_beside_its_parent(open_lab, monkeypatch):
         raced.append((child.stack, parent.stack))
         return ["at 1", "at 50"], "generation"
 
-    monkeypatch.setattr("experiments.timing.paired.time_pair", time_pair)
+    monkeypatch.setattr("experiments.run.steps.time_pair", time_pair)
     lab = open_lab(timing="quick")
     lab.config = replace(lab.config, device=DeviceChoice("cuda", "a test"))
     monkeypatch.setattr(DeviceChoice, "bus_id", None)  # there is no GPU to lock
