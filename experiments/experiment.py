@@ -22,6 +22,8 @@ from common.record.provenance import code_sha, provenance
 from common.stacks.stack import Constants, Stack
 from experiments.estimate import Gpu, estimate, read_gpu, step_of
 from experiments.run.setup import Setup
+from experiments.run.steps import LabStack
+from experiments.run.sweep import open_sweep
 from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
 from experiments.tables.row import label, label_of, plausible
 
@@ -170,8 +172,6 @@ class Experiment(Setup):
 
         Raises LabError where timing is forbidden, and MachineError where another process has ended one of them.
         """
-        from experiments.run.sweep import open_sweep
-
         with open_sweep(replace(self.timed(position), stacks=tuple(stacks)), self.show) as sweep:
             sweep.run()
         records = [sweep.records[index] for index in range(len(stacks))]
@@ -187,7 +187,6 @@ class Experiment(Setup):
 
     def session_rows(self, stacks: Sequence[Stack], work: Callable[[Session], Figures]) -> list[dict[str, Any]]:
         """`work(session)` of each stack under its label, kept as `row` does; one that fails is left out."""
-        from experiments.run.steps import LabStack
 
         def in_session(stack: Stack) -> Figures:
             with closing(LabStack(self, stack).session()) as session:

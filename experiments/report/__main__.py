@@ -13,6 +13,7 @@ from common.errors import LabError
 from common.stacks.catalog import read_catalog
 from experiments.report import blocks
 from experiments.report.evidence import Evidence, read
+from experiments.report.figures import all_figures
 
 PAGES = ("README.md", "DEVLOG.md", "docs/*.md")  # files that may hold generated blocks
 RESULTS = Path("experiments") / "results"
@@ -51,8 +52,6 @@ def stale(evidence: Evidence, root: Path) -> list[str]:
 
 def write(evidence: Evidence, root: Path) -> None:
     """Fill the blocks of all documents, and write the figures that they show. Prints what changed."""
-    from experiments.report.figures import all_figures
-
     make = partial(blocks.make, evidence=evidence)
     out = {file: blocks.fill((root / file).read_text(encoding="utf-8"), str(file), make) for file in pages(root)}
     text = "".join(out.values())

@@ -9,6 +9,7 @@ from common.model.stages import DEFINITIONS, LAYER, STAGES
 from experiments.experiment import Experiment
 from experiments.tables.result_table import COUNTED, ResultTable
 from experiments.tables.row import label_of, microseconds
+from experiments.timing.bandwidth import Memory
 
 QUESTION = "how fast this GPU's memory is, and where every variant is below that; what each stage must read"
 INTENSITY = (
@@ -82,8 +83,6 @@ def _variants(experiment: Experiment, position: int) -> list[dict[str, Any]]:
 
 def _probes() -> list[dict[str, Any]]:
     """Bandwidth of each way to use memory: the best of some long launches over 2 GiB, or half of the free memory."""
-    from experiments.timing.bandwidth import Memory
-
     return [
         {"kind": "probe", "what": f"read, {way.way}", "MB": way.size / 1e6, "us": 1e6 * way.size / way.best}
         | {"GB/s": way.best / 1e9}

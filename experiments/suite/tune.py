@@ -13,6 +13,7 @@ from common.record.measurement import IMPLAUSIBLE, STOPPED
 from common.stacks.catalog import BASELINE, read_catalog
 from common.stacks.stack import Stack, knob_words, title
 from experiments.experiment import Experiment
+from experiments.run.sweep import open_sweep
 from experiments.tables.result_table import ResultTable
 from experiments.tuning.search import Outcome, Search
 from experiments.tuning.space import Candidate, Space, order
@@ -90,7 +91,6 @@ def trial(experiment: Experiment, candidate: Candidate, measure: Callable[[Stack
 @contextmanager
 def measuring(experiment: Experiment, search: Search) -> Iterator[Callable[[Stack], Outcome]]:
     """Validation and timing of a stack in a worker process; the candidates that wait are compiled meanwhile."""
-    from experiments.run.sweep import open_sweep
 
     def compile_ahead(candidate: Candidate) -> None:
         """Compile into CuPy's cache. Errors stay in the thread: the worker compiles it again and reports them."""
