@@ -68,7 +68,7 @@ def load(
     weights are rounded to bf16, to nearest even, once, when packed; then to the nearest numbers of a format below it.
     formats: of the layers' matrices, None as they are stored, of the LM head, and of the KV cache; None: those of
     `model`, and without one as they are stored.
-    check: called with the model, before its weights are read.
+    check: called with the model of a checkpoint before its weights are read.
     Raises LabError for any fault of the checkpoint, for another format than that of one that is quantized, and if the
     cache cannot be written; with synthetic weights the latter at their first use.
     """
