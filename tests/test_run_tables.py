@@ -7,6 +7,7 @@ import pytest
 from made_records import shown_run
 from rich.console import Console
 
+from common.display.table import Table, terminal
 from experiments.tables.result_table import COUNTED, ResultTable, show_result
 from experiments.tables.run_table import COUNTS_ONLY, show_json, show_tables
 
@@ -85,6 +86,16 @@ def test_a_long_name_is_wrapped_and_no_figure_is_cut(width):
 def test_a_terminal_narrower_than_a_part_cuts_no_figure():
     figures = {line.partition("│")[2].strip() for line in shown(12, False).splitlines()}
     assert {"3.2e-07 / 6.4e-07", "226", "1.19 GB", "2.34 kB", "64/0"} <= figures
+
+
+def test_a_text_in_a_further_part_of_a_table_is_whole_and_the_console_keeps_its_width():
+    remark = "a remark of several words"
+    row = {"variant": "vec128", **{f"figure {number}": 123456 for number in range(6)}, "remark": remark}
+    console = Console(file=io.StringIO(), width=60)
+    terminal(Table.of([row], names=1), console)
+    second = console.file.getvalue().split("\n\n")[1].splitlines()[2:]  # below the heads
+    assert " ".join(line.rpartition("│")[2].strip() for line in second) == remark
+    assert console.width == 60
 
 
 def test_a_list_in_brackets_is_shown_in_every_table():

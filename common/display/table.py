@@ -125,13 +125,13 @@ def terminal(table: Table, console: "Console | None" = None, heading: str = "") 
         console.width = max(width, sum(least) + GAP * (len(part) - 1))  # else rich cuts a number off
         grid = Grid(header_style="bold", show_edge=False, pad_edge=False)
         for at in part:
-            kind, width = table.columns[at].kind, widths[at]
+            kind = table.columns[at].kind
             grid.add_column(
                 Text(heads[at]),
                 justify="right" if kind == NUMBER else "left",
                 no_wrap=kind == NUMBER,
-                min_width=width,
-                max_width=width if kind == NAME else None,
+                min_width=widths[at],
+                max_width=widths[at] if kind == NAME else None,
                 overflow="fold",
             )
         for row in table.rows:
