@@ -119,3 +119,15 @@ def test_without_cupy_the_remedy_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy.cuda", None)
     with pytest.raises(LabError, match=r"CuPy does not import.*cuda13"):
         device_choice.choose_device("cuda")
+
+
+def test_a_home_that_cupy_cannot_write_to_is_named(monkeypatch):
+    class Cuda:
+        @property
+        def runtime(self):
+            raise NotADirectoryError(20, "Not a directory", "/dev/null/.cupy")
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    monkeypatch.setitem(sys.modules, "cupy.cuda", Cuda())
+    with pytest.raises(LabError, match=r"CuPy does not import: Not a directory, /dev/null/.cupy; .*CUPY_CACHE_DIR"):
+        device_choice.choose_device("cuda")

@@ -4,6 +4,7 @@ import ctypes
 from dataclasses import dataclass
 
 from common.errors import LabError
+from common.errors.machine import of_system
 from common.lazy import cupy
 
 DEVICES = ("auto", "cuda", "ptx")
@@ -46,6 +47,8 @@ def find_gpu() -> str:
         raise LabError("no NVIDIA driver: libcuda.so.1 does not load", f"install a driver, {USE_PTX}") from None
     try:
         from cupy.cuda import runtime
+    except OSError as error:  # CuPy's own cache, in the home folder
+        raise of_system(error, "CuPy does not import") from error
     except ImportError as error:
         raise LabError(f"CuPy does not import: {error}", f"pip install -e '.[cuda13]', {USE_PTX}") from None
     try:
