@@ -114,7 +114,6 @@ def _nvrtc() -> Any:
 
 def built(request: Request) -> tuple[bytes, ...]:
     """Outputs of NVRTC for a text, by another process. Raises CompileError with the log, `cause` its first error."""
-    _nvrtc()
     version()  # it compiles a text, so all libraries are loaded, whose paths that process needs
     outputs, log = compiled(request)
     if outputs is not None:
@@ -149,4 +148,4 @@ def _cached(text: str, arch: str, name: str, cache_dir: Path | None, output: str
     if cache_dir is None or found.sha is None:
         return make()
     sha = hashlib.sha256("\0".join((version(), *chosen, name, text, *found.sha)).encode()).hexdigest()
-    return cached(Path(cache_dir) / f"{sha}.{output}", make)
+    return cached(cache_dir / f"{sha}.{output}", make)

@@ -17,6 +17,7 @@ from pathlib import Path
 from common.cache.files import cached
 from common.compile.nvrtc import compile_cubin, version
 from common.compile.source import Source
+from common.compile.target import number
 from common.display.table import Shown
 from common.errors import LabError
 from common.errors.machine import of_system
@@ -121,7 +122,7 @@ def inspect(source: Source, archs: Sequence[str], cache: Path) -> dict[str, Reso
     The kernels of a text with one kernel per stage are reported as one, `stage_*`: the largest registers, stack and
     memory of all of them, and the sum of their spills and instructions.
     """
-    fit = [arch for arch in archs if int(arch.removeprefix("sm_")) >= source.min_arch]
+    fit = [arch for arch in archs if number(arch) >= source.min_arch]
     names = [f"stage_{stage}" for stage in STAGES] if source.by_stage else ["decode"]
 
     def of(arch: str) -> Resources:
@@ -150,7 +151,7 @@ def sass(cubin: bytes, kernel: str = "decode", cache_dir: Path | None = None) ->
     else:
         made_by = os.stat(_find("nvdisasm"))  # --version would take as long as a listing
         sha = hashlib.sha256(f"{made_by.st_size} {made_by.st_mtime_ns} ".encode() + cubin).hexdigest()
-        text = cached(Path(cache_dir) / f"{sha}.sass", lambda: _tool("nvdisasm", cubin, "-c", "-g").encode()).decode()
+        text = cached(cache_dir / f"{sha}.sass", lambda: _tool("nvdisasm", cubin, "-c", "-g").encode()).decode()
     _, *parts = SECTION.split(text)  # text before the first kernel, then name, listing, name, listing, ...
     listings = dict(zip(parts[::2], parts[1::2], strict=True))
     if kernel not in listings:

@@ -69,7 +69,7 @@ def raise_if_barrier_timed_out(waits: torch.Tensor, blocks: int) -> None:
         return
     lines = [f"{_blocks(waiting)} waited {place}" for (_, place), waiting in places.items()]
     if absent:
-        lines.append(f"{_blocks(absent)} waited at no grid barrier")
+        lines.append(f"{_blocks(absent)} reported no wait")
     wait, _ = next(iter(places))
     raise Hung(f"{wait.cause}: {lines[0]}", wait.remedy, "\n".join(lines))
 

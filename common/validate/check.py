@@ -58,8 +58,7 @@ def validate(
     for scenario in scenarios:
         mismatch = next(checker.mismatches(scenario.on(session)), None)
         if mismatch:
-            note = ", ".join(filter(None, (mismatch.note, f"scenario: {scenario.name}")))
-            return Verdict(replace(mismatch, note=note), checker.worst, checker.steps, seed)
+            return Verdict(mismatch.noted(f"scenario: {scenario.name}"), checker.worst, checker.steps, seed)
     return Verdict(None, checker.worst, checker.steps, seed)
 
 
@@ -114,7 +113,7 @@ class _KernelChecker:
             seen = Snapshot.at(session)
             found = chain(self._check_step(seen, past, cache, ids, scenario), self._check_padding(seen, start))
             for mismatch in found:
-                yield replace(mismatch, note=", ".join(filter(None, (mismatch.note, f"step {step}"))))
+                yield mismatch.noted(f"step {step}")
             for entry in session.cache.entries(past.positions, int(seen.words("position"))).split(1, dim=-2):
                 past = past.then(entry)
             first_run.append(replace(seen, cache=None))
@@ -152,7 +151,7 @@ class _KernelChecker:
         session.run(1)
         past = scenario.past(self.reference.device)
         for mismatch in self._check_step(Snapshot.at(session), past, start.cache, ids, scenario):
-            yield replace(mismatch, note=", ".join(filter(None, (mismatch.note, "with drafts"))))
+            yield mismatch.noted("with drafts")
 
     def _check_step(
         self, seen: Snapshot, past: Past, cache: KvCache, ids: list[int], scenario: Scenario

@@ -1,7 +1,6 @@
 """Acceptance of drafts, and drafts by prompt lookup: the rules that a step of several tokens is compared with."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from random import Random
 
 from common.devices.protocol import Session
@@ -58,4 +57,4 @@ def lookup_difference(session: Session, scenario: Scenario) -> Iterator[Mismatch
         drafts = looked_up(ids, min(layout.tokens - 1, room))
         expected = [*ids, *drafts, *[NO_DRAFT] * (room - len(drafts))]
         for mismatch in state_difference(Snapshot.at(session), {"ids": expected}):
-            yield replace(mismatch, note=f"{mismatch.note}, drafts behind a prompt of few ids")
+            yield mismatch.noted("drafts behind a prompt of few ids")

@@ -62,8 +62,7 @@ def prove(
         parent = open_session(others[0]) if others else None
         verdict = validate(session, weights, starts, seed, reference, on_step, parent)
     if verdict.mismatch:
-        note = f"{verdict.mismatch.note}, trial: {trial.name}"
-        return replace(verdict, mismatch=replace(verdict.mismatch, note=note))
+        return replace(verdict, mismatch=verdict.mismatch.noted(f"trial: {trial.name}"))
     return verdict
 
 

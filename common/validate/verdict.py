@@ -1,6 +1,6 @@
 """Result of a validation: the first mismatch, or the tap nearest to its tolerance."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from common.display.table import Shown
@@ -27,6 +27,10 @@ class Mismatch:
     want: float
     tolerance: float
     note: str = ""
+
+    def noted(self, more: str) -> "Mismatch":
+        """The same with a further note."""
+        return replace(self, note=", ".join(filter(None, (self.note, more))))
 
     def __str__(self) -> str:
         layer = "" if self.layer is None else f" layer {self.layer}"

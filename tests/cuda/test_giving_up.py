@@ -31,7 +31,7 @@ def test_missing_block_is_named(tiny, cpu_cache, seed):
         with pytest.raises(Hung) as hung:
             session.run()
     assert "3 blocks (0, 2, 3) waited after final_norm, layer 0" in hung.value.report
-    assert "1 block (1) waited at no grid barrier" in hung.value.report
+    assert "1 block (1) reported no wait" in hung.value.report
 
 
 @in_child(spends=True)

@@ -142,7 +142,7 @@ def test_report_has_a_line_for_each_barrier():
     assert hung.value.report.splitlines() == [
         "2 blocks (0, 2) waited after down, layer 1 (arrived 0x80000001, epoch 7)",
         "1 block (3) waited after qkv, layer 1 (arrived 0x00000003, epoch 7)",
-        "2 blocks (1, 4) waited at no grid barrier",
+        "2 blocks (1, 4) reported no wait",
     ]
 
 
