@@ -73,7 +73,8 @@ def first_wrong(stream: Any, mine: Any, other: Any, first: int, count: int) -> t
     (at, pitch), (beside, other_pitch) = _rows(mine, first), _rows(mine if other is None else other, first)
     numbers = map(cupy.uint64, (at, pitch // PACKET, beside, other_pitch // PACKET, packets))
     grid = min(MOST_BLOCKS, -(-packets // THREADS)), int(np.prod(heads))
-    _kernel(cupy.RawModule)(grid, (THREADS,), (*numbers, cupy.uint32(other is None), found), stream=stream)
+    with stream:  # a RawKernel's own `stream=` is not documented
+        _kernel(cupy.RawModule)(grid, (THREADS,), (*numbers, cupy.uint32(other is None), found))
     number = int(found.get(stream=stream)[0])
     if number == NONE:
         return None
