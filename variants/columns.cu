@@ -92,9 +92,10 @@ template <class Base> struct Columns : Base {
     multiply_job(c, cursor, x, none, [&](int, int row, const auto &sums) { emit(row, sums); });
   }
 
-  // The residual stream stays in the block that finishes its rows; only the embedding is loaded.
+  // The residual stream stays in the block that finishes its rows, where block barriers order the threads that finish a
+  // row of two stages; only the embedding is loaded.
   template <Stage S> static DEVICE auto emit(const Context &c, int layer) {
-    // equivalent: && -> ||: a residual that is not kept is read where the same thread has stored it
+    // equivalent: && -> ||: a residual that is not kept is read where the same block has stored it
     if constexpr (S != Stage::o_proj && S != Stage::down) {
       return Base::template emit<S>(c, layer);
     } else {

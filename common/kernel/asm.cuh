@@ -226,7 +226,8 @@ DEVICE bool mbarrier_try_wait(Mbarrier *barrier, unsigned phase) {
   return complete != 0;
 }
 // Copies bytes into shared memory. They count as arrived for the barrier's phase in progress, which must expect them.
-// Addresses and size are multiples of 16 bytes. sm_90.
+// Addresses and size are multiples of 16 bytes. What threads have stored in either place needs fence_proxy_async; what
+// they have only read there needs their release, which this thread has acquired. sm_90.
 DEVICE void copy_bulk(void *shared, const void *global, unsigned bytes, Mbarrier *barrier, L2 lines = L2::pass) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
@@ -234,7 +235,8 @@ DEVICE void copy_bulk(void *shared, const void *global, unsigned bytes, Mbarrier
       "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(l2_policy(lines))
       : "memory");
 }
-// Orders this thread's stores before later bulk copies that read or overwrite what it stored.
+// Orders stores, this thread's and those that it has acquired, before its later bulk copies that read or overwrite what
+// was stored. For stores of another block it stands in the block that copies, after the acquire.
 DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 // A lane's four fp32 sums of each of `M` products by tensor cores.

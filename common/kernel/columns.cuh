@@ -264,8 +264,8 @@ template <class Self> DEVICE float norm_factor(const Context &c, int n) {
   return rsqrtf(sum / model::hidden + model::rms_eps);
 }
 
-// All products of a job. As many tiles as `part` has room for are finished together. The same thread finishes a row of
-// o_proj and that row of down. Called when no thread still reads parts.
+// All products of a job. As many tiles as `part` has room for are finished together: the thread that finishes a row
+// depends on the matrix. Called when no thread still reads parts.
 template <class Self, class Job, class In, int Inputs, class Finish>
 DEVICE void multiply_job(const Context &c, JobCursor<Self, Job> &cursor, const In (&x)[Inputs],
                          const float (&squares)[Inputs], Finish finish) {

@@ -1,7 +1,7 @@
 // Flag-in-data: a word of the mail holds the sentinel `unwritten` until its value is stored; every thread that needs
-// the value polls the word. This takes one round trip to L2, a barrier two and a third for the load of the result.
+// the value polls the word. This takes one round trip to L2; a barrier takes two, and the load of the result a third.
 //
-// The mail is a double buffer, for even and for odd turns; a turn is one step of the kernel since the reset. The thread
+// The mail is a double buffer, for even and for odd turns, which count the kernel's steps since the reset. The thread
 // that publishes a word resets the same word of the next turn to `unwritten`. No block still reads that: its
 // readers, a turn ago, have passed the barriers between two steps, which also order the reset before the next polls.
 #pragma once

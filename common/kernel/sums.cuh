@@ -44,7 +44,7 @@ DEVICE unsigned long long *sums(const Context &c, unsigned turn, int layer) {
   return first + (turn % 2 * size_t(model::layers) + layer) * model::hidden;
 }
 
-// Makes word i of the next turn unwritten.
+// Makes word i of the next turn unwritten, in halves: barriers order them before and after all accesses of the whole.
 DEVICE void clear_sum(const Context &c, int layer, int i) {
   float *next = reinterpret_cast<float *>(sums(c, c.turn + 1, layer) + i);
   store_relaxed(next, unwritten);
