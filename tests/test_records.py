@@ -79,13 +79,14 @@ def test_damaged_lines_are_named_and_no_row_is_lost(tmp_path, seed, caplog):
     first, second = sorted(rng.sample(range(5), 2))
     lines[first] = lines[first][: rng.randrange(1, len(lines[first]))]  # torn
     lines[second] = b"\x00\xff" + lines[second]  # garbage of a bad disk
-    no_rows = [b"5", b'"id"', b'{"number": 1}', b"[]", b"null", b"[" * 10**6, b""]
+    huge = json.dumps(RUN | {"id": "huge", "schema": SCHEMA, "time": "", "took": 10**400}).encode()  # beyond a float
+    no_rows = [b"5", b'"id"', b'{"number": 1}', b"[]", b"null", b"[" * 10**6, huge, b""]
     damaged = b"\n".join(lines + no_rows) + b"\n"
     store.path.write_bytes(damaged)
     for _ in range(2):
         assert [row["number"] for row in store.records()] == [n for n in range(6) if n not in (first, second)], seed
         assert store.path.read_bytes() == damaged
-    where = f"on line {first + 1}, {second + 1}, 7, 8, 9, 10, 11, 12"
+    where = f"on line {first + 1}, {second + 1}, 7, 8, 9, 10, 11, 12, 13"
     assert [record.getMessage() for record in caplog.records] == [f"note: {store.path}: damaged row {where}"]
 
 

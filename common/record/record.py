@@ -197,5 +197,5 @@ def read_record(row: Any) -> Record | None:
     kind = TableRecord if "table" in row else KINDS.get(str(row.get("kind")), Record)
     try:
         return from_json(kind, row | {"row": row})
-    except (KeyError, TypeError, ValueError, LabError):
+    except (KeyError, TypeError, ValueError, OverflowError, LabError):
         return None
