@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NAME, TEXT, NUMBER = "name", "text", "number"  # kinds of columns
 PLAIN_WIDTH = 100  # columns if the output is no terminal
 GAP = 3  # columns of a terminal between two cells
-WORD = (8, 24)  # limits of a word of a name or a text, in columns: in a narrow terminal, and in any
+WORD = (8, 24)  # columns of a name or a text before it is broken: at least, and at most
 HEAD = 13  # columns above which a head over narrow cells is broken into lines
 
 
@@ -122,7 +122,7 @@ def terminal(table: Table, console: "Console | None" = None, heading: str = "") 
     heads, widths = _laid_out(table, width) if table.rows else ([], [])
     for part in _parts(table.columns, widths, width) if table.rows else ():
         least = (widths[at] if table.columns[at].kind != TEXT else min(widths[at], WORD[0]) for at in part)
-        console.width = max(width, sum(least) + GAP * (len(part) - 1))  # else rich cuts a number off
+        console.width = max(width, sum(least) + GAP * (len(part) - 1))  # else rich cuts a cell off
         grid = Grid(header_style="bold", show_edge=False, pad_edge=False)
         for at in part:
             kind = table.columns[at].kind
@@ -130,8 +130,7 @@ def terminal(table: Table, console: "Console | None" = None, heading: str = "") 
                 Text(heads[at]),
                 justify="right" if kind == NUMBER else "left",
                 no_wrap=kind == NUMBER,
-                min_width=widths[at],
-                max_width=widths[at] if kind == NAME else None,
+                width=None if kind == TEXT else widths[at],
                 overflow="fold",
             )
         for row in table.rows:
