@@ -40,7 +40,7 @@ class Composed:
 
 def without_bit_equal(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
     """The stack that `names` must equal bit for bit: the variants that may change a bit, and their requirements."""
-    changing = (name for name in names if not catalog.variants[name].bit_equal)
+    changing = (name for name in names if catalog.variants[name].why_not_bit_equal)
     kept = {needed for name in changing for needed in with_needed(name, catalog)}
     return tuple(name for name in names if name in kept)
 

@@ -34,7 +34,8 @@ class Source:
     launch   cooperative: one kernel, whose blocks the driver keeps resident together; plain: one kernel whose grid the
              device checks for co-residency; launches: a kernel per stage; graph: these kernels as one CUDA graph; pdl:
              the same, each launched before the one in front of it has ended (programmatic dependent launch)
-    tokens_per_launch, blocks_per_sm   of the launch; where a step has several tokens, a launch has so many steps
+    tokens_per_launch   steps of a launch: its tokens, unless a step has several
+    blocks_per_sm   of the grid
     min_arch compute capability, ten times, as in sm_XX
     text     includes no file; `sha` is its sha256 in hex
     loader_warps  of a block, in addition to `threads`

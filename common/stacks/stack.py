@@ -31,7 +31,7 @@ class Stack:
 def equals_parent(stack: Stack, catalog: Catalog) -> bool:
     """True if every variant added to the parent must keep its results bit for bit."""
     added = [catalog.variants[name] for name in stack.variants if name not in stack.parent]
-    return bool(added) and all(variant.bit_equal for variant in added)
+    return bool(added) and not any(variant.why_not_bit_equal for variant in added)
 
 
 def with_needed(name: str, catalog: Catalog, *by: str) -> tuple[str, ...]:

@@ -46,11 +46,6 @@ class Variant:
     overrides: Mapping[str, bool] = field(default_factory=dict)
 
     @property
-    def bit_equal(self) -> bool:
-        """True if its results must equal its parent's bit for bit."""
-        return not self.why_not_bit_equal
-
-    @property
     def mixin(self) -> str:
         """The C++ struct in `file`: SplitKv for split_kv."""
         return "".join(part.capitalize() for part in self.name.split("_"))

@@ -80,7 +80,7 @@ def texts(catalog: Catalog, stack: Stack, trial: Trial) -> tuple[Trial, list[Sou
 
 
 def compile_all(device: Device, sources: Iterable[Source]) -> None:
-    """Compile all texts side by side; what fails is told where its text is needed."""
+    """Compile all texts side by side; a failure is reported where its text is needed."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         wait([pool.submit(device.compile, source) for source in {one.text: one for one in sources}.values()])
 
