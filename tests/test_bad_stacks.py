@@ -41,6 +41,7 @@ from tests.strength.soak.alarms import random_stack
             ["stack=[productive_spin]"],
             ["productive_spin needs atomic_barrier", "stack=[atomic_barrier,productive_spin]"],
         ),
+        (["stack=[vec128,tensor_rows]"], ["needs bulk_ring", "stack=[vec128,bulk_ring,columns,tensor_rows]"]),
         (
             ["stack=[joint_heads,value_token,by_value]"],
             ["value_token stands outside by_value", "stack=[joint_heads,by_value,value_token]"],

@@ -137,7 +137,8 @@ def check_stack(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
         for other in catalog.variants[name].requires:
             if other not in stack:
                 own = "" if other in catalog.variants[name].parent else f", and {other} in `parent` of its yaml"
-                raise LabError(f"{name} needs {other} in its stack", f"name both: stack=[{other},{name}]{own}")
+                every = ordered(tuple(dict.fromkeys(chain(*(with_needed(one, catalog) for one in stack)))), catalog)
+                raise LabError(f"{name} needs {other} in its stack", f"name all: stack=[{','.join(every)}]{own}")
     if stack != (right := ordered(stack, catalog)):
         name, other = next((here, there) for here, there in zip(stack, right, strict=True) if here != there)
         raise LabError(
