@@ -74,6 +74,8 @@ def _by_arch(values: Mapping[int, int | str]) -> str:
 def _own(knob: Knob, known: Constants) -> int | str:
     try:
         value = evaluate(knob.auto, known)
+        if knob.kind == "choice" and value not in range(len(knob.choices)):
+            raise ValueError(f"{value} is no index in its choices")
     except (KeyError, ValueError, SyntaxError, ZeroDivisionError) as error:
         raise LabError(f"knob {knob.name}: auto: {knob.auto}: {error}", "correct it in the variant's yaml") from None
     if knob.kind == "choice":
