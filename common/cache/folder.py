@@ -46,13 +46,13 @@ def files(root: Path) -> list[CachedFile]:
 
 
 def keep_below(root: Path, size: float) -> None:
-    """Set the limit for `make_room`: the cache in `root` stays below `size` bytes, but for `UNSEEN` of each process."""
+    """Set the limit for `make_room`: the cache in `root` exceeds `size` bytes by `UNSEEN` of it a process at most."""
     global _limit
     _limit = _Limit(root.absolute(), size)
 
 
 def make_room(newest: Path, size: int) -> None:
-    """Remove the least recently used files until the cache keeps its limit. `newest`, just written, stays; its `size`.
+    """Remove the least recently used files until the cache keeps its limit, but not `newest`, of `size` bytes.
 
     Other processes may do the same at the same time; at worst more files go than necessary, and are made anew.
     """

@@ -17,7 +17,7 @@ OWN_FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, sign
 
 
 class _Worker:
-    """A process that ends when this one closes the connection, at its own end at the latest."""
+    """A process that ends when this one closes the connection, or ends."""
 
     def __init__(self) -> None:
         self._connection, theirs = Pipe()
