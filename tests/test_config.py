@@ -204,6 +204,7 @@ def test_every_path_is_absolute_from_the_callers_folder(one, tmp_path, monkeypat
         (["model.qk_norm=false"], "unknown key 'model.qk_norm'"),
         (["model.positions=0"], "model.positions=0"),
         (["model=tiny", "model.positions=1"], "give model.positions=2 or more"),
+        ([f"timeout_s=1{'0' * 400}"], "0 is not a positive number"),
         (["+foo=1"], "unknown key 'foo'"),
         (["+options.x=1"], "unknown key 'options.x'; known: none"),
         (["experiment=counts", "++options.x=1"], "known: options.variants"),

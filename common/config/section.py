@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,9 +123,10 @@ class Section:
         return tuple(self._whole(key, item, low, None) for item in (value if isinstance(value, list) else [value]))
 
     def number(self, key: str) -> float:
-        """A number above zero."""
+        """A number above zero that fits a float."""
         value = self.values.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        large = isinstance(value, int) and value > sys.float_info.max
+        if large or isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise self._wrong(key, value, "is not a positive number", "X")
         return float(value)
 
