@@ -136,9 +136,8 @@ def inspect(source: Source, archs: Sequence[str], cache: Path) -> dict[str, Reso
 
 
 def _together(kernels: Sequence[Resources]) -> Resources:
-    most = {
-        field: max(vars(kernel)[field] for kernel in kernels) for field in ("registers", "stack", "local", "shared")
-    }
+    fields = ("registers", "stack", "local", "shared")
+    most = {field: max(vars(kernel)[field] for kernel in kernels) for field in fields}
     histogram = sum((Counter(kernel.histogram) for kernel in kernels), Counter[str]())
     spills = sum(kernel.spill_bytes for kernel in kernels)
     return Resources(kernels[0].arch, "stage_*", spill_bytes=spills, histogram=dict(sorted(histogram.items())), **most)

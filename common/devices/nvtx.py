@@ -5,8 +5,6 @@ from contextlib import contextmanager
 
 from common.errors import LabError
 
-DOMAIN = "lab"
-
 
 def title(verb: str, stack: Sequence[str], detail: str = "") -> str:
     """Message of a range: `compile baseline`, `validate vec128 [redundant_rmsnorm,vec128]`, `measure ... round 3`.
@@ -31,5 +29,5 @@ def annotate(message: str) -> Iterator[None]:
             f"the nvtx package does not import: {error}",
             "pip install nvtx; without a network, install it from the folder that `make wheelhouse` fills",
         ) from error
-    with nvtx.annotate(message, domain=DOMAIN):
+    with nvtx.annotate(message, domain="lab"):
         yield

@@ -86,7 +86,11 @@ class Store:
             if not line.strip():
                 continue
             try:
-                record = self._record(json.loads(line))
+                row = json.loads(line)
+                if (schema := row["schema"]) != SCHEMA:
+                    cause = f"{self.path} has rows of schema {schema}, and this version of the lab reads {SCHEMA}"
+                    raise LabError(cause, f"take the version that wrote them, or {OTHER_FILE}")
+                record = read_record(row)
             except (ValueError, KeyError, TypeError, RecursionError):
                 record = None
             if record:
@@ -97,12 +101,6 @@ class Store:
             note_once(f"{self.path}: damaged row on line {', '.join(damaged)}")
         oldest_first = sorted(found.values(), key=lambda record: record.time)
         return [record for record in oldest_first if isinstance(record, kind)]
-
-    def _record(self, row: dict[str, Any]) -> Record | None:
-        if row["schema"] != SCHEMA:
-            cause = f"{self.path} has rows of schema {row['schema']}, and this version of the lab reads {SCHEMA}"
-            raise LabError(cause, f"take the version that wrote them, or {OTHER_FILE}")
-        return read_record(row)
 
     def _lines(self) -> list[bytes]:
         try:

@@ -130,9 +130,8 @@ class Knob:
         return {"producers": producers, "consumers": consumers}
 
     def _list(self, value: Any) -> dict[str, int | str]:
-        items = [
-            str(item) for item in (value if isinstance(value, Iterable) and not isinstance(value, str) else [value])
-        ]
+        several = isinstance(value, Iterable) and not isinstance(value, str)
+        items = [str(item) for item in (value if several else [value])]
         unknown = [item for item in items if item not in map(str, self.choices)]
         if unknown or len(set(items)) < len(items):
             wrong = f"does not know {', '.join(unknown)}" if unknown else "names one twice"
