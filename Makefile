@@ -21,9 +21,10 @@ PY = $(if $(OFFLINE),python3,.venv/bin/python)
 STAMP = $(if $(OFFLINE),wheelhouse/installed,$(VENV))
 PIP = $(PY) -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt
 
-# A key outside of ARGS would be a variable that nothing reads, and every variant would run.
-LOST := $(foreach key,device experiment format model stack threads variant weights,$(if $(filter command,$(origin $(key))),$(key)=$($(key))))
-$(if $(strip $(LOST)),$(error give keys of the lab in ARGS: ARGS="$(strip $(LOST))"))
+# A key of the lab outside of ARGS would be a variable that nothing reads, and every variant would run.
+GIVEN := $(sort $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name))))
+LOST := $(foreach name,$(shell for name in $(GIVEN); do case $$name in ([a-z]*) echo $$name; esac; done),$(name)=$($(name)))
+$(if $(LOST),$(error give keys of the lab in ARGS: ARGS="$(strip $(LOST))"))
 
 .PHONY: help run test coverage soak evidence lint format lock wheelhouse clean
 .DEFAULT_GOAL := help
