@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
-from itertools import cycle, islice
+from itertools import cycle, islice, takewhile
 from typing import Any
 
 from common.config.resolve import check_ids
@@ -17,7 +17,6 @@ from common.validate.reference import Reference
 from experiments.engines.arms import ARMS, Arm
 from experiments.engines.race import IDS, LOGITS, RUNS, STAGES, WARM_UPS, Ran, Workload, judged, timed_session
 from experiments.experiment import NOT_RUN, Experiment
-from experiments.generation.engine import common_start
 from experiments.processes import apart
 from experiments.run.setup import Setup
 from experiments.tables.progress import Quiet
@@ -125,7 +124,7 @@ def _alone(config: RunConfig, name: str, truth: list[list[int]]) -> dict[str, An
 
 def _row(ran: Ran, work: Workload, truth: Sequence[Sequence[int]]) -> dict[str, Any]:
     """The figures of an arm that ran; on a CPU without times, which would say nothing about a GPU."""
-    same = sum(common_start(run.ids, want) for run, want in zip(ran.runs, truth, strict=True))
+    same = sum(_same(run.ids, want) for run, want in zip(ran.runs, truth, strict=True))
     if not same:
         raise Mismatched("no answer begins as the reference's", "give the same weights")
     row: dict[str, Any] = {"state": "ran", "validated": ran.validated, "same ids": f"{same} of {sum(map(len, truth))}"}
@@ -136,3 +135,9 @@ def _row(ran: Ran, work: Workload, truth: Sequence[Sequence[int]]) -> dict[str, 
         row["spread %"] = 100 * max(run.spread for run in ran.runs)
         row["peak MB"] = ran.peak_bytes / 1e6 if ran.peak_bytes else None
     return row
+
+
+def _same(ids: Sequence[int], want: Sequence[int]) -> int:
+    """Number of ids, from the first on, that are those of the reference."""
+    pairs = zip(ids, want, strict=False)  # drafts may make more ids than were asked
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
