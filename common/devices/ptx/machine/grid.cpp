@@ -209,10 +209,10 @@ std::string Grid::who_waits() const {
         places[{g.wait, g.ip}].push_back({block->index, w.thread(std::countr_zero(g.mask))});
   std::string report;
   for (const auto &[what, who] : places) {
-    const auto pc = what.second - program.code.data();
+    const auto pc = what.second - program.code.data() - (what.first == Wait::barrier); // where a group goes on
     report += std::to_string(who.size()) + " warp" + (who.size() > 1 ? "s, the first in block " : " in block ") +
               std::to_string(who[0].first) + " with thread " + std::to_string(who[0].second) + ", " +
-              waits[size_t(what.first)] + " {pc " + std::to_string(pc > 0 ? pc - 1 : pc) + "}\n";
+              waits[size_t(what.first)] + " {pc " + std::to_string(pc) + "}\n";
   }
   return report;
 }
