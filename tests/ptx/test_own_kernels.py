@@ -84,6 +84,13 @@ def test_a_changed_header_is_compiled_anew(command, scaled, include):
     assert np.array_equal(np.load("made/y.npy"), 25 * np.arange(64))
 
 
+def test_a_line_of_a_header_is_reported_with_the_call_in_the_users_file(command):
+    Path("deep.h").write_text("__device__ void deep(int *x) { *x = threadIdx.x; }")
+    Path("near.h").write_text('#include "deep.h"\n__device__ void near(int *x) { deep(x); }')
+    Path("k.cu").write_text('#include "near.h"\n__global__ void k(int *x) { near(x); }')
+    assert "deep.h:1 (from k.cu:2), block 0" in command("k.cu", "arguments=[{type:s32,shape:1}]")[1]
+
+
 def test_headers_of_cuda_are_found_beside_each_way_to_install_it(tmp_path):
     for library, folders in {
         "nvidia/cu13/lib": ["nvidia/cu13/include", "nvidia/cu13/include/cccl"],

@@ -61,7 +61,9 @@ OF_A_BLOCK = {
     "if (threadIdx.x != 40) *own = __shfl_xor_sync(all_lanes, 1.0f, 1);": "a shuffle from a lane that takes no part",
     "if (threadIdx.x < 32) named_sync(1, 64); else named_arrive(1, 96);": "has another number",
     "if (threadIdx.x < 32) named_sync(1, 96); else named_arrive(1, 96);": "waits at a barrier",
-    "if (blockIdx.x != 1) grid_barrier(c, Stage::o_proj, 1);": r"polls common/kernel/barrier.cuh:\d+ \(from test:9\)",
+    "if (blockIdx.x != 1) grid_barrier(c, Stage::o_proj, 1);": (
+        r"polls common/kernel/asm.cuh:\d+ \(from common/kernel/barrier.cuh:\d+, test:9\)"
+    ),
 }
 OWN = "float *const own = out + 128 * blockIdx.x + threadIdx.x; (void)own;"
 # Lines of a loader's first thread, after the initialization of the barriers in shared memory.

@@ -75,7 +75,7 @@ def test_a_value_that_is_never_published_is_a_deadlock(open_session, synthetic, 
     session.reset([1], 0)
     with pytest.raises(Hung, match="deadlock, no block can continue") as hung:
         session.run()
-    polls = r"polls common/kernel/barrier.cuh:\d+ \(from common/kernel/mail.cuh:\d+\)"
+    polls = r"polls common/kernel/barrier.cuh:\d+ \(from common/kernel/mail.cuh:\d+, variants/by_value.cu:\d+\)"
     assert re.search(polls, hung.value.cause), hung.value.report  # not those that wait for lanes or at a block barrier
 
 

@@ -49,7 +49,7 @@ class Lines:
     """Source lines of a text without comments. name: of the text, in errors."""
 
     def __init__(self, name: str, text: str) -> None:
-        self._name, self._text = name, text
+        self.name, self._text = name, text
         self._latest: dict[tuple[int, int, int], Line] = {}
 
     def number(self, at: int) -> Where:
@@ -62,7 +62,7 @@ class Lines:
 
     def line(self, number: int) -> Line:
         """The line of a `Where.number`."""
-        return Line(self._name, -number) if number < 0 else self._directives[number]
+        return Line(self.name, -number) if number < 0 else self._directives[number]
 
     @cached_property
     def _ends(self) -> list[int]:

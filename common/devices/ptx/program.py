@@ -142,7 +142,8 @@ class Told(NamedTuple):
 
 
 class PtxKernel:
-    """One kernel of a program. decoded: with the addresses of the module's variables; own: those that it uses."""
+    """One kernel of a program. decoded: with the addresses of the module's variables; own: those that it uses;
+    text: name of the PTX's text."""
 
     def __init__(
         self,
@@ -154,7 +155,7 @@ class PtxKernel:
         own: Sequence[Buffer],
     ) -> None:
         self._machine, self.decoded, self._lines, self._target, self._own = machine, decoded, lines, target, own
-        self._most_threads, self._block = kernel.threads or 1024, kernel.block
+        self._most_threads, self._block, self.text = kernel.threads or 1024, kernel.block, lines.name
         self._kinds = {*decoded.filled["kind"].tolist()}
         if decoded.local_bytes > MOST_LOCAL << 10:
             raise LabError(

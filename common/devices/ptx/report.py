@@ -2,33 +2,38 @@
 
 import re
 
+from common.devices.ptx.lines import Line
 from common.devices.ptx.program import PtxKernel
 
 FINISHED, DEADLOCKED, TIMED_OUT, TRAPPED, FAULTED, RACED = range(6)  # `Status` of machine.hpp
 MOST_RACES = 8  # pairs of lines in a report
+_PC = re.compile(r"\{pc (\d+)\}")
 
 
 def with_lines(report: str, kernel: PtxKernel) -> str:
-    """The report with a source line for each `{pc 12}`, and the line of the stage's code it was inlined into.
+    """The report with source lines for each `{pc 12}`.
 
     Of races between the same lines the first is kept, and of others the first MOST_RACES.
     """
-    places: list[str] = []
+    named = {pc: _place(kernel.line(int(pc)), kernel.text) for pc in _PC.findall(report)}
+    shown, pairs = list[str](), set[frozenset[str]]()
+    for text in report.splitlines():
+        places = [named[pc] for pc in _PC.findall(text)]
+        if len(places) > 1:
+            if frozenset(places) in pairs:
+                continue
+            pairs.add(frozenset(places))
+        if len(places) < 2 or len(pairs) <= MOST_RACES:
+            shown.append(_PC.sub(lambda found: named[found[1]], text))
+    more = len(pairs) - MOST_RACES
+    return "\n".join([*shown, *([f"and races between {more} more pairs of lines"] if more > 0 else [])])
 
-    def place(found: re.Match[str]) -> str:
-        here = kernel.line(int(found[1]))
-        names = [str(one) for one in here.chain()]
-        callers = [name for name in dict.fromkeys(names[1:]) if name.partition(":")[0] != names[0].partition(":")[0]]
-        places.append(names[0] + (f" (from {callers[0]})" if callers else ""))
-        return places[-1]
 
-    lines: dict[object, str] = {}
-    for number, text in enumerate(report.splitlines()):
-        places.clear()
-        line = re.sub(r"\{pc (\d+)\}", place, text)
-        lines.setdefault(frozenset(places) if len(places) > 1 else number, line)
-    for one in [key for key in lines if isinstance(key, frozenset)][MOST_RACES:]:
-        lines[one] = "more"
-    shown = [line for line in lines.values() if line != "more"]
-    more = len(lines) - len(shown)
-    return "\n".join([*shown, *([f"and races between {more} more pairs of lines"] if more else [])])
+def _place(line: Line, text: str) -> str:
+    """The line and, if it was inlined into other files, the call in `text`, or else in the nearest two of them."""
+    calls: dict[str, str] = {}
+    for one in line.chain():
+        if one.file != line.file:
+            calls.setdefault(one.file, str(one))
+    shown = calls.get(text) or ", ".join([*calls.values()][:2])
+    return f"{line} (from {shown})" if shown else str(line)
