@@ -53,4 +53,7 @@ def kernel_of(module: Module, name: str | None, file: Path) -> Kernel:
     if len(found) == 1:
         return kernels[found[0]]
     cause = f"{file.name} has {len(found) or 'no'} kernels" + (f" named {name}" if name else "")
-    raise LabError(cause, f"give kernel=NAME: {', '.join(found or kernels) or 'of a file with a kernel'}")
+    remedy = f"give kernel=NAME: {', '.join(found or kernels)}"
+    if not kernels:
+        remedy = "write a __global__ function; instantiate a template: template __global__ void k<float>(float *);"
+    raise LabError(cause, remedy)
