@@ -50,7 +50,7 @@ ROWS = (
     ("cvt.rna.tf32.f32 d, a", (0x3F801000,), 0x3F802000),  # a tie, away from zero
     ("cvt.rna.tf32.f32 d, a", (0xBF800FFF,), 0xBF800000),
     ("cvt.rna.tf32.f32 d, a", (0xFF800000,), 0xFF800000),
-    ("rsqrt.approx.f64 d, a", (f64(0.25),), f64(2)),
+    ("rsqrt.approx.f64 d, a", (f64(2.0**-1060),), f64(2.0**530)),  # a subnormal number
     ("rsqrt.approx.ftz.f64 d, a", (f64(4) + LOW32,), f64(0.5)),  # takes the upper word only
     ("isspacep.shared %p6, %rd3", (SHARED,), 1),
     ("isspacep.global %p6, %rd3", (SHARED,), 0),
