@@ -39,6 +39,10 @@ ROWS = (
     ("set.lt.f32.f32 d, a, b", (1, 2), f32(1)),  # subnormal numbers
     ("sad.s32 d, a, b, c", (LOW32, 1, 7), 9),
     ("sad.u32 d, a, b, c", (LOW32, 1, 7), 5),  # wraps around
+    ("vabsdiff4.u32.u32.u32 %r6, %r3, %r4, %r5", (0xFF000510, 0x00FF0320, 9), 0xFFFF0210),
+    ("vabsdiff2.u32.u32.u32 %r6, %r3, %r4, %r5", (0xFF000510, 0x00FF0320, 9), 0xFE0101F0),
+    ("vabsdiff4.u32.u32.u32.add %r6, %r3, %r4, %r5", (0xFF000510, 0x00FF0320, 9), 255 + 255 + 2 + 16 + 9),
+    ("vabsdiff2.u32.u32.u32.add %r6, %r3, %r4, %r5", (0xFF000510, 0x00FF0320, LOW32), 0xFE01 + 0x1F0 - 1),
     ("fns.b32 %r6, 0x90, %r3, 2", (3,), 7),
     ("fns.b32 %r6, 0x90, %r3, -1", (6,), 4),
     ("fns.b32 %r6, 0x90, %r3, 0", (4,), 4),

@@ -35,6 +35,7 @@ and or xor | | B/pred | . . . ; not | | B/pred | . . ; cnot | | B | . . ; shl | 
 brev | | b32/b64 | . . ; popc clz | | b32/b64 | u32 . ; bfind | shiftamt? | I4 | u32 . ; bfe | | I4 | . . u32 u32
 bfi | | b32/b64 | . . . u32 u32 ; shf | l/r clamp/wrap | b32 | . . . u32 ; prmt | | b32 | . . . u32
 fns | | b32 | . . u32 s32 ; bmsk | clamp | b32 | . u32 u32 ; lop3 | | b32 | 5 ; sad | | I | . . . .
+vabsdiff2 vabsdiff4 | | u32 u32 u32, u32 u32 u32 add | u32 u32 u32 u32
 dp4a | | u32/s32 u32/s32 | . . . . ; dp2a | lo/hi | u32/s32 u32/s32 | . . . . ; selp | | B/I/f32/f64 | . . . pred
 set | FREL | f32 f32, H/u32 H, W/u32 W | to . . ; setp | eq/ne BOOL+ | B | 3 ; setp | REL BOOL+ | I | 3
 setp | lo/ls/hi/hs BOOL+ | u16/u32/u64 | 3 ; setp | FREL BOOL+ ftz? | F | 3 ; mov | | B/I/f32/f64/pred | 2

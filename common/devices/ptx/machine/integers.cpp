@@ -102,6 +102,17 @@ template <class A, class B> void dot(Rare rare, const std::string &types) { // b
   put(rare, "dp2a.hi." + types, [](uint32_t a, uint32_t b, uint32_t c) { return halves(a, b >> 16, c); });
 }
 
+template <int Bits, bool Sums> void distances(Rare rare, const std::string &name) { // of fields, or their sum
+  put(rare, name, [](uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t found = Sums ? c : 0;
+    for (int at = 32 - Bits; at >= 0; at -= Bits) {
+      const uint32_t x = a << at >> (32 - Bits), y = b << at >> (32 - Bits), apart = std::max(x, y) - std::min(x, y);
+      found += Sums ? apart : apart << (32 - Bits - at);
+    }
+    return found;
+  });
+}
+
 template <class T> void pairs(Rare rare, const std::string &t) { // two integers of 16 bits
   const auto add = [&]<class F>(const std::string &op, F) {
     put(rare, op + t, [](uint32_t a, uint32_t b) {
@@ -196,6 +207,8 @@ void add_integers(Ops &ops) {
   funnels(rare);
   dot<int8_t, int8_t>(rare, "s32.s32"), dot<int8_t, uint8_t>(rare, "s32.u32");
   dot<uint8_t, int8_t>(rare, "u32.s32"), dot<uint8_t, uint8_t>(rare, "u32.u32");
+  distances<16, false>(rare, "vabsdiff2.u32.u32.u32"), distances<16, true>(rare, "vabsdiff2.u32.u32.u32.add");
+  distances<8, false>(rare, "vabsdiff4.u32.u32.u32"), distances<8, true>(rare, "vabsdiff4.u32.u32.u32.add");
   pairs<int16_t>(rare, "s16x2"), pairs<uint16_t>(rare, "u16x2");
   put(rare, "min.relu.s32", [](int32_t a, int32_t b) { return std::max(std::min(a, b), 0); });
   put(rare, "max.relu.s32", [](int32_t a, int32_t b) { return std::max({a, b, 0}); });
