@@ -241,6 +241,7 @@ def test_eight_words_are_loaded_and_stored(machine):  # noqa: F811
     [
         (".reqnctapercluster 2, 1, 1", "", "clusters of several blocks"),
         ("", "mov.u32 %r2, %cluster_ctarank;", "%cluster_ctarank: clusters of several blocks"),
+        ("", "mov.u32 %r2, %total_smem_size;", "does not know the special register %total_smem_size"),
         ("", "mapa.shared::cluster.u32 %r2, %r3, 0;", "clusters of several blocks"),
         ("", "barrier.cluster.arrive.aligned;", "clusters of several blocks"),
         ("", "call.uni twice, (param0);", "twice is called and has no body here"),

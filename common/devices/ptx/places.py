@@ -36,6 +36,8 @@ SPECIAL = {  # kinds and values
 }
 CLOCKS = {"%clock": 4, "%clock_hi": 4, "%clock64": 8, "%globaltimer": 8, "%globaltimer_lo": 4}
 OF_CLUSTERS = ("%cluster", "%nclusterid", "%is_explicit_cluster")
+UNKNOWN_SPECIAL = ("%reserved_smem", "%total_smem", "%aggr_smem", "%nwarpid", "%gridid", "%globaltimer_hi", "%envreg",
+                   "%pm", "%current_graph")  # fmt: skip
 _DECLARED = re.compile(r"\.reg\s*\.(\w+)\s+([\w%$<>, ]+)$")
 ADDRESS = re.compile(r"\[\s*([\w%$.]+)\s*(?:\+\s*(-?\w+))?\s*\]$")
 DECIMAL = re.compile(r"-?\d+\.\d*([eE][+-]?\d+)?$")
@@ -131,6 +133,8 @@ class Places:
             raise wrong(self.line, f"{name} is no operand here", "move it to a register first")
         if name.startswith(OF_CLUSTERS):
             raise wrong(self.line, f"{name}: {CLUSTERS}", REMEDY)
+        if name.startswith(UNKNOWN_SPECIAL):
+            raise wrong(self.line, f"the executor does not know the special register {name}", REMEDY)
         if name in self.module.functions:
             raise wrong(self.line, f"the address of the function {name} is taken: {INDIRECT}", DIRECTLY)
         raise wrong(self.line, f"{name or 'nothing'} is no register")
@@ -198,9 +202,7 @@ class Places:
         """A place with a value; with `symbol`, the address of that variable of the module is added to it."""
         key = (kind, width, value, symbol)
         if key not in self._constants:
-            place = self._constants[key] = self.new(width)
-            if width == 0:  # a predicate is one word, and a filled place has 32 lanes
-                place = self._constants[key] = Place(self.new(4).at, 0)
+            place = self._constants[key] = replace(self.new(width or 4), bytes=width)  # 32 lanes, of a predicate, too
             if symbol:
                 self.out.symbols[len(self.out.filled)] = symbol
             self.out.filled.append((place.at, kind, width or 4, value & ((1 << 64) - 1)))

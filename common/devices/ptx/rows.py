@@ -8,7 +8,7 @@ from common.devices.ptx.text import wrong
 
 ABSENT = 0  # place of an absent operand
 CLUSTERS = "clusters of several blocks are not executed"
-REMEDY = "compile for a target or with options that do without"
+REMEDY = "write the kernel without it, or compile for a target that needs none"
 INDIRECT = "calls through pointers are not executed"
 DIRECTLY = "call the function by its name, or pass it as an argument of a template"
 BEYOND = {  # what is not executed, and beginnings of its instructions
