@@ -13,7 +13,7 @@ Rule = Callable[[Decoder, Instruction], None]
 
 def signless(kind: str) -> str:
     """b32 for s32, u32 and f32."""
-    return kind if kind in ("pred",) else f"b{8 * WIDTHS[kind]}"
+    return kind if kind == "pred" else f"b{8 * WIDTHS[kind]}"
 
 
 def _key(d: Decoder, one: Instruction, words: list[str]) -> str:

@@ -120,7 +120,7 @@ template <int N> void matrices(Ops &ops, const std::string &number) {
 }
 
 // Any other product, one number at a time in double; each result is rounded once.
-enum Element : uint32_t { f16s, bf16s, tf32s, f32s, s8s, u8s, s32s }; // in the order of fragments.py
+enum Element : uint32_t { f16s, bf16s, tf32s, f32s, s8s, u8s, s32s }; // in the order of matrices.py
 constexpr int in_word[] = {2, 2, 1, 1, 4, 4, 1};
 
 double value_of(Element kind, uint32_t word, int n) {
