@@ -26,7 +26,7 @@ def cvta(d: Decoder, one: Instruction) -> None:
             return d.name(to, place, "u64")
         return d.emit("mov.b64", d.register(to, "u64"), place)
     start = d.number(SHARED_WINDOW if SPACES[space] == 2 else LOCAL_WINDOW, 8)
-    return d.emit("window", d.register(to, "u64"), place, start, imm=-1 if "to" in one.words else 1)
+    return d.emit("sub.b64" if "to" in one.words else "add.b64", d.register(to, "u64"), place, start)
 
 
 def isspacep(d: Decoder, one: Instruction) -> None:

@@ -110,10 +110,8 @@ def cvt(d: Decoder, one: Instruction) -> None:
     elif place.bytes < WIDTHS[kind]:
         raise wrong(one.line, f"{source} has {8 * place.bytes} bits, and .{kind} has {8 * WIDTHS[kind]}")
     target = d.place(to, to_kind)
-    if target.bytes == WIDTHS[to_kind]:
+    if target.bytes <= WIDTHS[to_kind]:  # `register` refuses one that is narrower
         return d.emit(f"cvt.{to_kind}.{kind}", d.register(to, to_kind), place.at, imm=imm)
-    if target.bytes < WIDTHS[to_kind]:
-        raise wrong(one.line, f"{to} is .{target.kind}, and .{to_kind} is needed")
     narrow = d.new(WIDTHS[to_kind])
     d.emit(f"cvt.{to_kind}.{kind}", narrow.at, place.at, imm=imm)
     sign = to_kind[0] if to_kind[0] == "s" else "u"

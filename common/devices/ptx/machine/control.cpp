@@ -97,16 +97,14 @@ void end(Warp &w, const In *in) {
   ended(w);
 }
 
-void trap(Warp &w, const In *in) { w.grid->fail(trapped, w, in, "", w.mask); }
-
-void failed_assertion(Warp &w, const In *in) { // a: generic address of its text
+void trap(Warp &w, const In *in) { // a: generic address of a failed assertion's text, if there is one
   std::string text;
-  for (uint64_t at = first<uint64_t>(w, in->a); text.size() < 1000 && find(*w.grid, at, 1); ++at) {
+  for (uint64_t at = in->a ? first<uint64_t>(w, in->a) : 0; text.size() < 1000 && find(*w.grid, at, 1); ++at) {
     const char letter = *reinterpret_cast<const char *>(at);
     if (!letter) break;
     text += letter;
   }
-  w.grid->fail(trapped, w, in, "the assertion " + text + " failed", w.mask);
+  w.grid->fail(trapped, w, in, in->a ? "the assertion " + text + " failed" : "", w.mask);
 }
 
 void sleep(Warp &w, const In *in) {
@@ -126,21 +124,15 @@ struct Clock { // advances with the scheduler's turns, from one launch to the ne
   }
 };
 
-struct Window { // generic addresses; imm: +1 to generic, -1 from it; b: start of the window
-  template <bool M> static void lanes(Warp &w, const In *in) {
-    each_of<M>(w, in, [sign = uint64_t(in->imm)](uint64_t a, uint64_t start) { return a + sign * start; });
-  }
-};
-
 } // namespace
 
 void add_control(Ops &ops) {
   put(ops, "bra", jump<false>, jump<true>);
   put(ops, "bra.if", branch<false, false>, branch<false, true>);
   put(ops, "bra.unless", branch<true, false>, branch<true, true>);
-  put(ops, "exit", end), put(ops, "trap", trap), put(ops, "trap.assert", failed_assertion);
+  put(ops, "exit", end), put(ops, "trap", trap);
   put(ops, "nanosleep", sleep), put(ops, "nop", nothing);
-  put<Clock>(ops, "clock"), put<Window>(ops, "window");
+  put<Clock>(ops, "clock");
 }
 
 } // namespace ptx

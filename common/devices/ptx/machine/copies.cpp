@@ -65,17 +65,15 @@ void wait_group(Warp &w, const In *in) {
 
 // [a]: a lane arrives when all its earlier copies have landed; without NoInc the phase takes one more arrival.
 template <bool NoInc> void arrive_copied(Warp &w, const In *in) {
-  const Flags f{in->flags};
   Block &block = *w.block;
   for (uint32_t left = w.mask; left;) { // lanes mostly name one barrier
     const int first = std::countr_zero(left);
-    const uint64_t at = address_of(w, in->a, f.wide(), first);
-    const uint64_t address = at + uint64_t(in->imm) - (f.space() == generic ? shared_window : 0);
+    const uint64_t address = shared_address(w, in, first);
     Mbarrier *found = block.mbarrier(address);
     if (!found) return fault(w, in, "copies handed over to what is no mbarrier", 1u << first);
     uint32_t lanes = 0;
     for (const int lane : Each{left}) {
-      if (address_of(w, in->a, f.wide(), lane) != at) continue;
+      if (shared_address(w, in, lane) != address) continue;
       lanes |= 1u << lane;
       if (!NoInc) ++found->pending;
       if (++found->promised > found->pending)

@@ -40,13 +40,12 @@ template <int Some> void counted(Warp &w, const In *in) {
 }
 
 Moves moves_of(const std::string &name) {
-  const auto begins = [&](const char *with) { return name.starts_with(with); };
   if (name == "cp.async.bulk" || name == "cp.async.bulk.prefetch") return Moves::bulk;
   if (name == "cp.async") return Moves::copy;
   if (name == "bra.if") return Moves::jump_if;
   if (name == "bra.unless") return Moves::jump_unless;
   for (const char *with : {"ld.", "st.", "atom.", "red.", "prefetch", "wmma.load", "wmma.store"})
-    if (begins(with)) return Moves::word;
+    if (name.starts_with(with)) return Moves::word;
   return Moves::nothing;
 }
 

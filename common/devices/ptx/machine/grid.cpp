@@ -193,12 +193,10 @@ void Grid::step(Warp &w) {
   if (can) ready(w);
 }
 
-bool Grid::land_due(bool any) {
-  bool landed = false;
+void Grid::land_due(bool any) {
   for (auto &block : blocks)
     for (size_t i = block->bulks.size(); i-- > 0;)
-      if (block->bulks[i].due <= turn || (any && !landed)) land(*block, i), landed = true;
-  return landed;
+      if (block->bulks[i].due <= turn || any) land(*block, i), any = false;
 }
 
 std::string Grid::who_waits() const {

@@ -137,7 +137,7 @@ inline uint32_t mode_of(Rounding r, bool flush) {
 }
 #endif
 struct Mode { // for the rest of a block
-  explicit Mode(bool flush, Rounding r = nearest) { set_mode(mode_of(r, flush)); }
+  explicit Mode(bool flush) { set_mode(mode_of(nearest, flush)); }
   ~Mode() { set_mode(mode_of(nearest, true)); }
 };
 

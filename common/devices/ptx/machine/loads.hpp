@@ -22,13 +22,8 @@ template <class R, int V> struct Registers { // a vector; `more` has all but the
 
 // at(lane, place) for each lane; the place is the lane's address plus `added`.
 template <class F> inline void each_place(const Warp &w, const In *in, uint64_t added, F at) {
-  if (Flags{in->flags}.wide()) {
-    const uint64_t *a = w.reg<uint64_t>(in->a);
-    for (int i = 0; i < warp_size; ++i) at(i, reinterpret_cast<uint8_t *>(a[i] + added));
-  } else {
-    const uint32_t *a = w.reg<uint32_t>(in->a);
-    for (int i = 0; i < warp_size; ++i) at(i, reinterpret_cast<uint8_t *>(a[i] + added));
-  }
+  const bool wide = Flags{in->flags}.wide();
+  for (int i = 0; i < warp_size; ++i) at(i, reinterpret_cast<uint8_t *>(address_of(w, in->a, wide, i) + added));
 }
 
 // Software prefetch: a loop reads at a constant, large stride, so the next address is known.

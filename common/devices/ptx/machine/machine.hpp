@@ -262,7 +262,7 @@ private:
   void wake_those_who_look(uintptr_t line);
   void wake(Warp &w);
   void step(Warp &w);
-  bool land_due(bool any);
+  void land_due(bool any); // any: at least one, due or not
   void all_turns();
   void end(Status why, const std::string &report); // the first call counts
   std::string who_waits() const;

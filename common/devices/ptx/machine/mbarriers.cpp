@@ -13,7 +13,7 @@ struct Found {
 
 // The barrier at a lane's address, or null after a fault.
 Found barrier_of(Warp &w, const In *in, int lane) {
-  const uint64_t address = address_of(w, in, lane) - (Flags{in->flags}.space() == generic ? shared_window : 0);
+  const uint64_t address = shared_address(w, in, lane);
   Mbarrier *found = w.block->mbarrier(address);
   if (!found) fault(w, in, "there is no initialized mbarrier" + at(address), 1u << lane);
   return {uint32_t(address), found};
@@ -36,13 +36,12 @@ bool changed(Warp &w, const In *in, int lane, Found f, uint32_t arrivals, int64_
 
 // [a], b
 void init(Warp &w, const In *in) {
-  const bool everywhere = Flags{in->flags}.space() == generic;
   for (const int lane : Each{w.mask}) {
     const uint32_t count = w.reg<uint32_t>(in->b)[lane];
     const uint8_t *word = place(w, in, lane, 8, writes | by_copy);
     if (!word) return;
     if (count == 0 || count >= 1 << 20) return fault(w, in, "an mbarrier for " + std::to_string(count), 1u << lane);
-    const auto key = uint32_t(address_of(w, in, lane) - (everywhere ? shared_window : 0));
+    const auto key = uint32_t(shared_address(w, in, lane));
     if (w.block->mbarrier(key)) return fault(w, in, "a second mbarrier.init" + at(key), 1u << lane);
     w.block->guard_begin = std::min(w.block->guard_begin, key);
     w.block->guard_end = std::max(w.block->guard_end, key + 8);

@@ -46,6 +46,9 @@ inline uint8_t *place(Warp &w, const In *in, Space space, int lane, uint64_t add
 inline uint64_t address_of(const Warp &w, const In *in, int lane) {
   return address_of(w, in->a, Flags{in->flags}.wide(), lane) + uint64_t(in->imm);
 }
+inline uint64_t shared_address(const Warp &w, const In *in, int lane) { // in the window of shared memory
+  return address_of(w, in, lane) - (Flags{in->flags}.space() == generic ? shared_window : 0);
+}
 inline uint8_t *place(Warp &w, const In *in, int lane, uint32_t bytes, uint32_t does) {
   return place(w, in, Flags{in->flags}.space(), lane, address_of(w, in, lane), bytes, does);
 }
