@@ -76,11 +76,8 @@ def setp(d: Decoder, one: Instruction) -> None:
     to, a, b, *rest = one.operands
     yes, _, no = to.partition("|")
     places = d.value(a, one.type), d.value(b, one.type)
-    imm = {None: 0, "and": 1, "or": 2, "xor": 3}[combined]
-    more = []
-    if rest or no:
-        imm |= 4 if no else 0
-        more = [d.register(no, "pred") if no else ABSENT, d.predicate(rest[0]) if rest else ABSENT]
+    imm = {None: 0, "and": 1, "or": 2, "xor": 3}[combined] | 4 * bool(no)
+    more = [d.register(no, "pred") if no else ABSENT, d.predicate(rest[0]) if rest else ABSENT]
     d.emit(f"setp.{names.get(how, how)}.{flush}{kind}", d.register(yes, "pred"), *places, imm=imm, more=more)
 
 

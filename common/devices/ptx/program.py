@@ -142,8 +142,7 @@ class Told(NamedTuple):
 
 
 class PtxKernel:
-    """One kernel of a program. decoded: with the addresses of the module's variables; own: those that it uses;
-    text: name of the PTX's text."""
+    """One kernel of a program. decoded: with the addresses of the module's variables; own: those that it uses."""
 
     def __init__(
         self,

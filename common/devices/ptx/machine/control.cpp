@@ -114,15 +114,14 @@ void sleep(Warp &w, const In *in) {
 
 void nothing(Warp &w, const In *in) { GO_ON; }
 
-struct Clock { // advances with the scheduler's turns, from one launch to the next
-  template <bool M> static void lanes(Warp &w, const In *in) {
-    const uint64_t now = (w.grid->earlier + w.grid->turn) * 64 + 1024;
-    if (in->imm == 8)
-      each<M, uint64_t>(w, in->d, [=](int) { return now; });
-    else
-      each<M, uint32_t>(w, in->d, [=](int) { return uint32_t(now); });
-  }
-};
+void clock(Warp &w, const In *in) { // imm: bytes; advances with the scheduler's turns, from one launch to the next
+  const uint64_t now = (w.grid->earlier + w.grid->turn) * 64 + 1024;
+  if (in->imm == 8)
+    each<true, uint64_t>(w, in->d, [=](int) { return now; });
+  else
+    each<true, uint32_t>(w, in->d, [=](int) { return uint32_t(now); });
+  GO_ON;
+}
 
 } // namespace
 
@@ -131,8 +130,7 @@ void add_control(Ops &ops) {
   put(ops, "bra.if", branch<false, false>, branch<false, true>);
   put(ops, "bra.unless", branch<true, false>, branch<true, true>);
   put(ops, "exit", end), put(ops, "trap", trap);
-  put(ops, "nanosleep", sleep), put(ops, "nop", nothing);
-  put<Clock>(ops, "clock");
+  put(ops, "nanosleep", sleep), put(ops, "nop", nothing), put(ops, "clock", clock);
 }
 
 } // namespace ptx

@@ -140,8 +140,7 @@ void add_floats(Ops &ops) {
   approximated(ops, "tanh.approx", [](float x) { return std::tanh(x); });
   put(Rare{ops}, "rcp.approx.ftz.f64", [](double x) { return gross_reciprocal<false>(x); });
   put(Rare{ops}, "rsqrt.approx.ftz.f64", [](double x) { return gross_reciprocal<true>(x); });
-  const auto reciprocal_root = [](double x) { return 1 / std::sqrt(x); };
-  put<Arithmetic<false, decltype(reciprocal_root)>>(Rare{ops}, "rsqrt.approx.f64");
+  put<Arithmetic<false, decltype([](double x) { return 1 / std::sqrt(x); })>>(Rare{ops}, "rsqrt.approx.f64");
   approximated(ops, "rsqrt.approx", [](float x) { return float(1 / std::sqrt(double(x))); });
   halves<Half, uint16_t>(ops, "f16"), halves<Half, uint32_t>(ops, "f16x2");
   halves<Brain, uint16_t>(ops, "bf16"), halves<Brain, uint32_t>(ops, "bf16x2");
