@@ -91,6 +91,14 @@ def test_a_line_of_a_header_is_reported_with_the_call_in_the_users_file(command)
     assert "deep.h:1 (from k.cu:2), block 0" in command("k.cu", "arguments=[{type:s32,shape:1}]")[1]
 
 
+def test_a_copy_counts_the_bytes_that_it_reads(command):
+    copy = "__pipeline_memcpy_async(s + i, a + i, 16, 12); __pipeline_commit(); __pipeline_wait_prior(0);"
+    kernel = f"__global__ void k(const int4 *a) {{ __shared__ int4 s[32]; const int i = threadIdx.x; {copy} }}"
+    Path("k.cu").write_text(f"#include <cuda_pipeline.h>\n{kernel}")
+    _, out, _ = command("k.cu", "json=true", "arguments=[{type:s32,shape:128}]")
+    assert json.loads(out)["counts"]["loaded B"] == 32 * 4
+
+
 def test_headers_of_cuda_are_found_beside_each_way_to_install_it(tmp_path):
     for library, folders in {
         "nvidia/cu13/lib": ["nvidia/cu13/include", "nvidia/cu13/include/cccl"],

@@ -25,7 +25,8 @@ void count(const Warp &w, const In *in, uint64_t sign) {
       address = address_of(w, in->a, Flags{in->flags}.wide(), lane) + uint64_t(in->imm);
     } else {
       address = w.reg<uint64_t>(in->b)[lane] + uint64_t(int32_t(more[moves == Moves::bulk ? 2 : 0]));
-      amount = moves == Moves::bulk ? w.reg<uint32_t>(more[0])[lane] : more[1];
+      const uint32_t read = moves == Moves::bulk ? more[0] : more[2]; // register with the number of bytes, or 0
+      amount = read ? w.reg<uint32_t>(read)[lane] : more[1];
     }
     const Buffer *buffer = find(*w.grid, address, 1);
     row[buffer ? 1 + (buffer - launch.buffers) : 0] += sign * amount;
