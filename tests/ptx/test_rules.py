@@ -17,6 +17,7 @@ pytestmark = pytest.mark.cpu
 # Lines that one thread executes, or a whole block, and the report. The token is the number of a line.
 ONE = "if (blockIdx.x == 1 && threadIdx.x == 40) {{ {} }}"
 END = f"const int end = {Layout(model_named('tiny')).scratch_size}; (void)end;"
+OUT_OF_SHARED = r"outside shared memory, \d+ B from 0x400 on: {} bytes at 0x"
 OUTSIDE = "outside the buffers: {} bytes at 0x[0-9a-f]+, {}"
 ENDS = "a thread ends while its cp.async is in flight"  # known at the end of its kernel only
 OF_ONE_THREAD = {
@@ -35,10 +36,10 @@ OF_ONE_THREAD = {
     ),
     "atomicAdd((unsigned *)c.weights + 4, 0);": "a write to read-only memory: 4 bytes at .*, 16 bytes into the weights",
     "store_packet<4>((float *)c.weights, {});": "a write to read-only memory: 4 bytes",
-    "(&s.unused)[-end] = 7;": "outside shared memory: 4 bytes",
-    "*out = (&s.unused)[1];": "outside shared memory: 4 bytes",
-    "(&s.unused)[2] = c.token;": "outside shared memory: 4 bytes",
-    "copy_async<4>(out, c.weights);": "outside shared memory: 4 bytes",
+    "(&s.unused)[-end] = 7;": OUT_OF_SHARED.format(4),
+    "*out = (&s.unused)[1];": OUT_OF_SHARED.format(4),
+    "(&s.unused)[2] = c.token;": OUT_OF_SHARED.format(4),
+    "copy_async<4>(out, c.weights);": OUT_OF_SHARED.format(4),
     "out[0] = load_weights<16>(c.weights + 4).word[0];": "misaligned",
     "*(Packet<16> *)out = load_packet<16>(s.a + 3);": "misaligned",
     "store_packet<8>(s.a + 1, {});": "misaligned",
@@ -82,7 +83,7 @@ OF_A_LOADER = {
     "mbarrier_arrive(&s.never);": "there is no initialized mbarrier",
     "mbarrier_init(s.full, 1);": "a second mbarrier.init",
     "mbarrier_init(&s.never, gridDim.x - 1);": "an mbarrier for 0",  # NVRTC ends for a constant 0
-    "mbarrier_init((Mbarrier *)out, 1);": "outside shared memory: 8 bytes",
+    "mbarrier_init((Mbarrier *)out, 1);": OUT_OF_SHARED.format(8),
     "mbarrier_init(s.late, 1); expect(2, 16); ask(2, c.weights, 16); wait(2);": (
         "no fence has handed the mbarrier.init to the async proxy"
     ),

@@ -47,7 +47,8 @@ uint8_t *odd_place(Warp &w, const In *in, Space space, int lane, uint64_t addres
   if (space == shared) {
     Block &block = *w.block;
     const uint64_t at = address - shared_start;
-    if (address < shared_start || at + bytes > block.memory.size()) return wrong("outside shared memory");
+    if (address < shared_start || at + bytes > block.memory.size())
+      return wrong(("outside shared memory, " + std::to_string(block.memory.size()) + " B from 0x400 on").c_str());
     if (!(does & by_copy) && address < block.guard_end && address + bytes > block.guard_begin)
       for (uint64_t word = address & ~7ull; word < address + bytes; word += 8)
         if (block.mbarrier(word))
