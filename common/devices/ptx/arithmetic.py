@@ -111,8 +111,7 @@ def cvt(d: Decoder, one: Instruction) -> None:
         return d.emit(f"cvt.{to_kind}.{kind}", d.register(to, to_kind), place.at, imm=imm)
     narrow = d.new(WIDTHS[to_kind])
     d.emit(f"cvt.{to_kind}.{kind}", narrow.at, place.at, imm=imm)
-    sign = to_kind[0] if to_kind[0] == "s" else "u"
-    return _resize(d, target, narrow, sign)
+    return _resize(d, target, narrow, "s" if to_kind[0] == "s" else "u")
 
 
 def _resize(d: Decoder, to: Place, source: Place, sign: str) -> None:

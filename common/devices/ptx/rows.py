@@ -19,8 +19,7 @@ BEYOND = {  # what is not executed, and beginnings of its instructions
     "asynchronous reductions are not executed": ("cp.reduce.async.bulk",),
     CLUSTERS: ("mapa", "getctarank", "barrier.cluster"),
     "branches by a table are not executed": ("brx",),
-    "textures are not executed": ("tex",),
-    "surfaces are not executed": ("suld", "sust"),
+    "textures and surfaces are not executed": ("tex", "suld", "sust"),
 }  # fmt: skip
 
 

@@ -82,7 +82,7 @@ Grid::Grid(const Program &p, const Launch &l) : program(p), launch(l), random{l.
   if (l.races) races = std::make_unique<Races>(*this);
   for (uint32_t b = 0; b < count; ++b) {
     Block &block = *blocks.emplace_back(std::make_unique<Block>());
-    block.index = b, block.threads = threads, block.grid = this;
+    block.index = b, block.grid = this;
     block.memory.resize(p.shared_bytes + l.dynamic_shared);
     // NaNs, half of them odd as integers, so that a counter that nobody has set differs between threads.
     for (size_t i = 0; i < block.memory.size(); ++i)

@@ -199,7 +199,7 @@ struct Bulk { // a bulk copy; or, with `lanes`, their arrival once the warp's co
 };
 
 struct Block {
-  uint32_t index, threads;
+  uint32_t index;
   Grid *grid;
   std::vector<uint8_t> memory; // shared
   std::vector<Warp> warps;
