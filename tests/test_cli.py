@@ -11,7 +11,6 @@ import pytest
 from common import ROOT
 from common.record.store import Store
 from experiments import __main__ as experiments
-from experiments import generate
 from experiments.tables.progress import progress
 from experiments.tables.result_table import COUNTED, ResultTable, show_result
 
@@ -25,15 +24,6 @@ def shell(module: str, *argv: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
     )
-
-
-@pytest.mark.parametrize("module", ["experiments", "experiments.generate"])
-def test_help_shows_examples_groups_and_keys(module, capfd):
-    assert {"experiments": experiments, "experiments.generate": generate}[module].main(["--help"]) == 0
-    text = capfd.readouterr().out
-    for part in (f"python -m {module}", "qwen3_0_6b", "vec128, ", "\n\nKeys (key=value) and their defaults\n"):
-        assert part in text
-    assert "Hydra (https" not in text
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_a_step_is_not_begun_for_no_row(left, begun, call):
     assert len(machine.begun) == begun
 
 
-def test_a_step_that_fails_ends_nothing_but_itself_and_is_tried_last(call, tmp_path):
+def test_a_step_that_fails_ends_nothing_but_itself_and_is_tried_again(call, tmp_path):
     machine = Machine(tmp_path / "r.jsonl")
     machine.fail = {"rivals": 2, "ceiling": -11}
     assert call(on=machine)[0] == 1

@@ -122,7 +122,9 @@ def test_a_row_with_a_field_missing_or_of_another_type_is_no_row(tmp_path, caplo
 
 
 def test_committed_rows_are_whole(caplog):
-    for path in (ROOT / "experiments" / "results").glob("*.jsonl"):
+    paths = [*(ROOT / "experiments" / "results").glob("*.jsonl")]
+    assert paths
+    for path in paths:
         ids = [json.loads(line)["id"] for line in path.read_text().splitlines()]
         assert sorted(record.id for record in Store(path).read(Record)) == sorted(ids)
     assert not caplog.records
@@ -197,8 +199,6 @@ def test_a_full_disk_leaves_the_file_unchanged(tmp_path):
     program = """
 import resource, sys
 from common.errors import LabError
-from common.model.shapes import Model
-from common.json_values import from_json
 from common.record.store import Store
 try:
     Store(sys.argv[1]).append({"filler": "x" * 100_000})

@@ -10,8 +10,6 @@ from common.config.section import Section
 from common.errors import LabError
 from common.errors.machine import of_system
 from common.record.store import Store
-from common.stacks.catalog import read_catalog
-from common.stacks.stack import choose_stacks
 from experiments.__main__ import main
 from experiments.serving.settings import read_settings
 from experiments.show import __main__ as show
@@ -37,12 +35,6 @@ SERVER = {"bind": "127.0.0.1", "port": 0, "queue": 1, "deadline_s": 1, "body_kb"
 def test_an_error_names_what_was_given(argv, said, capsys):
     assert main([*argv, "device=ptx"]) == 2
     assert said in capsys.readouterr().err
-
-
-def test_the_stack_that_is_named_instead_is_legal():
-    wanted = ["redundant_rmsnorm", "l2_prefetch", "vec128"]
-    (stack,) = choose_stacks(read_catalog(), "", wanted, {}, 256)
-    assert stack.variants == read_catalog().stacks["megaqwen"].variants
 
 
 def test_a_record_of_a_removed_variant_is_made_again_with_its_seed(tmp_path, capsys):

@@ -2,7 +2,6 @@
 
 import json
 import re
-from functools import partial
 
 import pytest
 from made_records import MODEL, UNTIMED, evidence, line, lines, run, timed
@@ -28,11 +27,6 @@ def test_generated_blocks_match_the_records():
     records = sorted((ROOT / RESULTS).glob("*.jsonl"))
     found = stale(read(records, read_catalog()), ROOT)
     assert not found, f"{found}: run python -m experiments.report"
-
-
-def test_every_marker_in_the_documents_is_known_and_closed():
-    for file in pages(ROOT):
-        assert blocks.fill((ROOT / file).read_text(), str(file), partial(blocks.make, evidence=evidence()))
 
 
 def test_the_newest_counts_are_used_and_compared_with_the_parents():
@@ -181,9 +175,7 @@ def test_the_check_names_the_edited_block(tmp_path, capfd):
     assert re.fullmatch(r"error: .*records.*\n", capfd.readouterr().err)
 
 
-def test_committed_records_have_an_id_and_counts_a_line_a_stack():
-    for path in (ROOT / RESULTS).glob("*.jsonl"):
-        assert all(json.loads(text)["id"] for text in path.read_text().splitlines()), path
+def test_committed_counts_have_a_line_a_stack():
     rows = [json.loads(text) for text in (ROOT / RESULTS / "counts.jsonl").read_text().splitlines()]
     stacks = [("+".join(row["stack"]), json.dumps(row["knobs"], sort_keys=True)) for row in rows]
     assert {row["kind"] for row in rows} == {"count"}

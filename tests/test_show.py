@@ -65,12 +65,6 @@ def test_what_sets_no_rows_apart_is_not_said():
     assert labels([row(), row(producers=0, seed=6)]) == ["warp_split ratio=2:6", "warp_split ratio=0:8"]
 
 
-def test_the_error_stands_beside_what_is_allowed():
-    stream = io.StringIO()
-    show_tables([row()], "here", "ptx", Console(file=stream, width=200))
-    assert "2.0e-07 / 1.6e-06" in stream.getvalue()
-
-
 def test_a_stack_that_has_ended_is_one_line():
     assert finished(row()) == (
         "warp_split ratio=2:6: PASSED, max error 2.0e-07 / 1.6e-06 allowed, 19 grid barriers a token"

@@ -25,9 +25,9 @@ def watched(tmp_path):
 
 
 @pytest.fixture
-def fixed(tmp_path, watched):
+def fixed(cpu_cache, watched):
     results = watched / "records.jsonl"
-    return ("device=ptx", "timing=none", "archs=[]", f"cache={tmp_path / 'cache'}", f"results={results}")
+    return ("device=ptx", "timing=none", "archs=[]", f"cache={cpu_cache}", f"results={results}")
 
 
 @pytest.mark.parametrize(("kind", "number"), [(runs, 15), (commands, 15), (options, 9), (flags, 4)])
