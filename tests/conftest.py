@@ -118,6 +118,21 @@ def one_core(seed: int) -> Iterator[None]:
 
 
 @pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """A folder for packed weights."""
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The checkpoint of tests/checkpoints.py."""
+    from checkpoints import save  # here, as it imports torch
+
+    save(tmp_path / "ckpt")
+    return tmp_path / "ckpt"
+
+
+@pytest.fixture
 def cupy():
     """The stand-in of tests/standin, fresh."""
     with installed():

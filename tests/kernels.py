@@ -29,7 +29,7 @@ from experiments.generation.engine import Engine
 class OpenSession(PtxSession):
     """A session whose scratch a test may write, and whose stages it may launch."""
 
-    def run_stage(self, stage: str, layer: int = 0) -> None:
+    def run_stage(self, stage: str, layer: int) -> None:
         """Run one stage of one layer on the current buffers. The source must have a kernel per stage."""
         self._run_launches([(STAGES.index(stage), layer)])
 

@@ -37,17 +37,6 @@ def write_index(folder: Path, where: object) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}))
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    save(tmp_path / "ckpt")
-    return tmp_path / "ckpt"
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
 def test_forms_of_a_path(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()

@@ -13,17 +13,6 @@ from common.model.shapes import Model
 from common.model.weights import load
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    save(tmp_path / "ckpt")
-    return tmp_path / "ckpt"
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
 def test_config_becomes_the_model(folder: Path) -> None:
     assert read_model(folder / "config.json", "hand", None) == MODEL
     assert read_model(folder / "config.json", "hand", 40).positions == 40

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from test_reference import close, exact
 from wide_torch import in_float64
 
 from common.config.resolve import model_named
@@ -13,14 +14,6 @@ from common.model.rope import Scaling, read_rope
 from common.model.shapes import Model
 from common.validate.reference import rope_table, rotate
 from experiments.engines.transformers_model import rope_parameters
-
-
-def exact(numbers) -> torch.Tensor:
-    return torch.tensor(numbers, dtype=torch.float64)
-
-
-def close(got: torch.Tensor, want: torch.Tensor) -> None:
-    torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-15)
 
 
 def test_rope_by_hand():

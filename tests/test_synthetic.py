@@ -14,11 +14,6 @@ from common.model.weights import hf_slots, load
 TINY = Model("tiny", 64, 112, 3, 4, 2, 24, 96, 64, 1e6, 1e-6, True)
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
 def same(got: torch.Tensor, want: torch.Tensor) -> bool:
     return got.shape == want.shape and torch.equal(got.view(torch.int16), want.view(torch.int16))
 

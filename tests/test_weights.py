@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from checkpoints import save, tensors
+from test_synthetic import TINY, same
 
 from common.config.resolve import model_named
 from common.errors import LabError
@@ -30,7 +31,6 @@ SHAPES = {
     "max_position_embeddings": 64,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
 }
-TINY = Model("tiny", 64, 112, 3, 4, 2, 24, 96, 64, 1e6, 1e-6, True)
 CASES = {
     "tied": {"tie_word_embeddings": True},
     "untied": {"tie_word_embeddings": False},
@@ -52,20 +52,11 @@ def transformers() -> ModuleType:
     return pytest.importorskip("transformers")
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
 def to_bf16(values: torch.Tensor) -> torch.Tensor:
     """Round to nearest even by hand: bf16 is the upper half of fp32's bits."""
     bits = values.detach().float().numpy().view(np.uint32).astype(np.uint64)
     rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
     return torch.from_numpy(rounded.astype(np.uint16).view(np.int16)).view(torch.bfloat16)
-
-
-def same(got: torch.Tensor, want: torch.Tensor) -> bool:
-    return got.shape == want.shape and torch.equal(got.view(torch.int16), want.view(torch.int16))
 
 
 @pytest.mark.parametrize("case", CASES)

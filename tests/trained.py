@@ -19,7 +19,7 @@ TEMPLATE = (
 )
 
 
-def save_tokenizer(folder: Path, vocab: int, template: str | None = TEMPLATE) -> Any:
+def save_tokenizer(folder: Path, vocab: int) -> Any:
     """Train a byte-level BPE of at most `vocab` ids and save it into a checkpoint's folder."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -32,7 +32,7 @@ def save_tokenizer(folder: Path, vocab: int, template: str | None = TEMPLATE) ->
         trainers.BpeTrainer(vocab_size=vocab, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False),
     )
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=one, eos_token="<|im_end|>", pad_token="<|endoftext|>")
-    tokenizer.chat_template = template
+    tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
     return tokenizer
 
@@ -42,7 +42,7 @@ def words(seed: int, count: int) -> str:
     return " ".join(random.Random(seed).choices(TEXT.split(), k=count))
 
 
-def save_checkpoint(folder: Path, seed: int, positions: int = 160, template: str | None = TEMPLATE) -> Any:
+def save_checkpoint(folder: Path, seed: int, positions: int = 160) -> Any:
     """A small random Qwen3 with bf16 weights and a trained tokenizer, which is returned."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -63,4 +63,4 @@ def save_checkpoint(folder: Path, seed: int, positions: int = 160, template: str
         eos_token_id=SPECIAL.index("<|im_end|>"),
     )
     Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
-    return save_tokenizer(folder, 331, template)
+    return save_tokenizer(folder, 331)

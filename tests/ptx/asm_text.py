@@ -45,9 +45,9 @@ def text(bodies: Iterable[str], asm: str = ASM) -> str:
     return "\n".join(["using size_t = decltype(sizeof(0));", constants, declare(), asm, '#line 1 "kernels"', *kernels])
 
 
-def instructions(bodies: Sequence[str], asm: str = ASM, arch: str = "sm_90") -> list[list[str]]:
+def instructions(bodies: Sequence[str], asm: str = ASM) -> list[list[str]]:
     """The instructions of each kernel that do more than compute: opcode, modifiers, and operands that are numbers."""
-    module = parse(compile_ptx(text(bodies, asm), arch))
+    module = parse(compile_ptx(text(bodies, asm), "sm_90"))
     found = []
     for at in range(len(bodies)):
         texts = [each.text for each in module.kernels[f"kernel_{at}"].body if each.kind == "instruction"]

@@ -31,7 +31,7 @@ def run(cpu_cache, tiny, seed):
     return run_
 
 
-def of_48_kb(model, words=0):
+def of_48_kb(model, words):
     """A kernel with so many words of shared memory more."""
     return bare_kernel(model, BODY, f"float a[{STATIC_SHARED // 4 - 1 + words}];")
 

@@ -84,9 +84,9 @@ def test_a_kernel_without_trace_reads_no_clock(tiny):
     assert "globaltimer" in compile_ptx(traced.text, "sm_90")
 
 
-def hand_made(layers: int = 2) -> torch.Tensor:
+def hand_made() -> torch.Tensor:
     """Two blocks, two stages of layer 0, in ns: block 0 works 30 and 10, block 1 10 and 20; embed has a barrier."""
-    table = torch.full((len(STAGES), layers, MAX_BLOCKS, MOMENTS), UNWRITTEN, dtype=torch.int64)
+    table = torch.full((len(STAGES), 2, MAX_BLOCKS, MOMENTS), UNWRITTEN, dtype=torch.int64)
     base = 1_700_000_000_000_000_000
     embed, argmax = STAGES.index("embed"), STAGES.index("argmax")
     table[embed, 0, 0] = torch.tensor([base, base + 30, base + 40])

@@ -68,9 +68,9 @@ class Mutant:
 
 
 @cache
-def read_mutants(folder: Path = FOLDER) -> tuple[Mutant, ...]:
-    """All mutants listed in `folder`. Raises LabError for an unknown key, a missing reason or a repeated name."""
-    found = [_mutant({**group, **entry}) for file in sorted(folder.glob("*.yaml")) for group, entry in _entries(file)]
+def read_mutants() -> tuple[Mutant, ...]:
+    """All mutants listed in FOLDER. Raises LabError for an unknown key, a missing reason or a repeated name."""
+    found = [_mutant({**group, **entry}) for file in sorted(FOLDER.glob("*.yaml")) for group, entry in _entries(file)]
     names = [(mutant.kind, mutant.name, mutant.stack) for mutant in found]
     for name in names:
         if names.count(name) > 1:
