@@ -38,7 +38,7 @@ def run(cpu_cache: Path, tmp_path: Path, capsys, seed) -> Callable[..., dict[str
         record = [row for row in Store(results).records() if row["kind"] == experiment][-1]
         assert record["table"]
         assert record["basis"] in ("counted", "estimated")
-        assert bool(record["needs_gpu"]) == (experiment != "counts")
+        assert bool(record["needs_gpu"]) == (experiment not in ("counts", "quality", "sass"))
         if "json=true" not in overrides:
             shown = capsys.readouterr().out
             assert record["question"] in shown
