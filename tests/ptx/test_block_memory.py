@@ -44,5 +44,5 @@ def test_a_block_may_have_48_kb_and_more(run, tiny, words):
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_at_the_limit_is_found(fault, run, tiny):
     source = of_48_kb(tiny, fault.kind == "SHARED_BYTES")
-    with pytest.raises(Crashed):
+    with pytest.raises(Crashed, match="outside shared memory"):
         run(replace(source, text=edited(source.text, fault)))
