@@ -104,7 +104,7 @@ def test_formats_are_given_in_one_text():
 def test_numbers_that_a_format_has_come_back(text):
     form, columns = read_format(text), 64
     numbers = [0, 1, -1, 2, MOST[read_format(text).kind], -2, 3, 4] * 8
-    values = torch.tensor([[number * 2.0 ** (i // (form.group or columns) - 3) for i, number in enumerate(numbers)]])
+    values = torch.tensor([[each * 2.0 ** (i // (form.group or columns) - 3) for i, each in enumerate(numbers)]])
     row = form.encode(values)
     assert torch.equal(form.decode(row, columns), values)
     found = [*parts(form, row.view(torch.uint8).numpy().tobytes(), columns)]
