@@ -236,28 +236,6 @@ def test_eight_words_are_loaded_and_stored(machine):  # noqa: F811
     assert words.tolist() == before + before[::-1]
 
 
-@pytest.mark.parametrize(
-    ("behind", "body", "said"),
-    [
-        (".reqnctapercluster 2, 1, 1", "", "clusters of several blocks"),
-        ("", "mov.u32 %r2, %cluster_ctarank;", "%cluster_ctarank: clusters of several blocks"),
-        ("", "mov.u32 %r2, %total_smem_size;", "does not know the special register %total_smem_size"),
-        ("", "mapa.shared::cluster.u32 %r2, %r3, 0;", "clusters of several blocks"),
-        ("", "barrier.cluster.arrive.aligned;", "clusters of several blocks"),
-        ("", "call.uni twice, (param0);", "twice is called and has no body here"),
-        ("", "t: .branchtargets a, b; brx.idx %r1, t; a: b:", "brx.idx: branches by a table are not executed"),
-        ("", "red.global.min.noftz.v2.f16x2 [%rd1], {%r1, %r2};", "does not know red.global.min.noftz.v2.f16x2"),
-        ("", "atom.global.max.f32 %r1, [%rd1], %r2;", "does not know atom.global.max.f32"),
-        ("", "{ .shared .b32 s; } { .shared .b32 s; }", "a second variable s"),
-    ],
-)
-def test_what_is_not_executed_is_refused_by_name(machine, behind, body, said):  # noqa: F811
-    with pytest.raises(CompileError) as error:
-        launched(machine, ("", behind), body, np.zeros(4, np.uint32))
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
-
-
 @pytest.mark.parametrize("sizes", ["64", "32, 2", "16, 2"])
 def test_a_block_has_the_required_sizes(machine, sizes):  # noqa: F811
     with pytest.raises(Refused, match="the kernel requires"):

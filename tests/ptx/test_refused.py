@@ -1,9 +1,11 @@
-"""Texts that ptxas of CUDA 12.8 refuses: each is refused by name."""
+"""Texts that are refused by name: those that ptxas of CUDA 12.8 refuses, and valid ones that are not executed."""
 
 import ctypes
 
+import numpy as np
 import pytest
 from test_opcodes import machine, run  # noqa: F401
+from test_public_code import launched
 
 from common.devices.ptx.text import parse
 from common.errors import CompileError
@@ -71,3 +73,25 @@ def test_a_declaration_is_refused_by_name(text, said):
     with pytest.raises(CompileError) as raised:
         parse(f".version 8.0\n.target sm_90\n{text}\n")
     assert said in raised.value.cause
+
+
+@pytest.mark.parametrize(
+    ("behind", "body", "said"),
+    [
+        (".reqnctapercluster 2, 1, 1", "", "clusters of several blocks"),
+        ("", "mov.u32 %r2, %cluster_ctarank;", "%cluster_ctarank: clusters of several blocks"),
+        ("", "mov.u32 %r2, %total_smem_size;", "does not know the special register %total_smem_size"),
+        ("", "mapa.shared::cluster.u32 %r2, %r3, 0;", "clusters of several blocks"),
+        ("", "barrier.cluster.arrive.aligned;", "clusters of several blocks"),
+        ("", "call.uni twice, (param0);", "twice is called and has no body here"),
+        ("", "t: .branchtargets a, b; brx.idx %r1, t; a: b:", "brx.idx: branches by a table are not executed"),
+        ("", "red.global.min.noftz.v2.f16x2 [%rd1], {%r1, %r2};", "does not know red.global.min.noftz.v2.f16x2"),
+        ("", "atom.global.max.f32 %r1, [%rd1], %r2;", "does not know atom.global.max.f32"),
+        ("", "{ .shared .b32 s; } { .shared .b32 s; }", "a second variable s"),
+    ],
+)
+def test_what_is_not_executed_is_refused_by_name(machine, behind, body, said):  # noqa: F811
+    with pytest.raises(CompileError) as error:
+        launched(machine, ("", behind), body, np.zeros(4, np.uint32))
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
