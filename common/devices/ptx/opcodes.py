@@ -73,7 +73,7 @@ def _call(d: Decoder, one: Instruction) -> None:
     if name == "__assertfail":
         text, load = d.new(8).at, Instruction("ld", ("param", "u64"), (), one.line)
         d.emit("ld.u64.b64", text, **memory(d, load, f"[{passed[0]}]"), opcode=load.name)
-        return d.emit("trap", a=text)
+        return d.emit("trap.assert", a=text)
     if name.startswith("%"):
         raise wrong(one.line, f"a call of what {name} points to: {INDIRECT}", DIRECTLY)
     if ["(" in each for each in one.operands] not in ([False], [True, False], [False, True], [True, False, True]):

@@ -202,7 +202,8 @@ class Places:
         """A place with a value; with `symbol`, the address of that variable of the module is added to it."""
         key = (kind, width, value, symbol)
         if key not in self._constants:
-            place = self._constants[key] = replace(self.new(width or 4), bytes=width)  # 32 lanes, of a predicate, too
+            # Width 0 is a predicate's, whose place is one word; a filled place has a word for each of 32 lanes.
+            place = self._constants[key] = replace(self.new(width or 4), bytes=width)
             if symbol:
                 self.out.symbols[len(self.out.filled)] = symbol
             self.out.filled.append((place.at, kind, width or 4, value & ((1 << 64) - 1)))

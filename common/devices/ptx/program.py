@@ -154,7 +154,7 @@ class PtxKernel:
         own: Sequence[Buffer],
     ) -> None:
         self._machine, self.decoded, self._lines, self._target, self._own = machine, decoded, lines, target, own
-        self._most_threads, self._block, self.text = kernel.threads or 1024, kernel.block, lines.name
+        self._most_threads, self._block, self.file = kernel.threads or 1024, kernel.block, lines.name
         self._kinds = {*decoded.filled["kind"].tolist()}
         if decoded.local_bytes > MOST_LOCAL << 10:
             raise LabError(

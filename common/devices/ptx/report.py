@@ -15,7 +15,7 @@ def with_lines(report: str, kernel: PtxKernel) -> str:
 
     Of races between the same lines the first is kept, and of others the first MOST_RACES.
     """
-    named = {pc: _place(kernel.line(int(pc)), kernel.text) for pc in _PC.findall(report)}
+    named = {pc: _place(kernel.line(int(pc)), kernel.file) for pc in _PC.findall(report)}
     shown, pairs = list[str](), set[frozenset[str]]()
     for text in report.splitlines():
         places = [named[pc] for pc in _PC.findall(text)]
@@ -29,11 +29,11 @@ def with_lines(report: str, kernel: PtxKernel) -> str:
     return "\n".join([*shown, *([f"and races between {more} more pairs of lines"] if more > 0 else [])])
 
 
-def _place(line: Line, text: str) -> str:
-    """The line and, if it was inlined into other files, the call in `text`, or else in the nearest two of them."""
+def _place(line: Line, file: str) -> str:
+    """The line and, if it was inlined into other files, the call in `file`, or else in the nearest two of them."""
     calls: dict[str, str] = {}
     for one in line.chain():
         if one.file != line.file:
             calls.setdefault(one.file, str(one))
-    shown = calls.get(text) or ", ".join([*calls.values()][:2])
+    shown = calls.get(file) or ", ".join([*calls.values()][:2])
     return f"{line} (from {shown})" if shown else str(line)

@@ -29,7 +29,8 @@ std::vector<Part> parts_of(const Program &program, const std::vector<std::string
   }
   for (Part &part : parts) {
     const size_t last = part.end - 1;
-    if (names[last] != "exit" && names[last] != "bra" && names[last] != "trap") part.next.push_back(part_at[last + 1]);
+    if (names[last] != "exit" && names[last] != "bra" && !names[last].starts_with("trap"))
+      part.next.push_back(part_at[last + 1]);
     if (names[last].starts_with("bra")) part.next.push_back(part_at[size_t(code[last].imm)]);
   }
   return parts;

@@ -97,14 +97,16 @@ void end(Warp &w, const In *in) {
   ended(w);
 }
 
-void trap(Warp &w, const In *in) { // a: generic address of a failed assertion's text, if there is one
+void trap(Warp &w, const In *in) { w.grid->fail(trapped, w, in, "", w.mask); }
+
+void failed_assertion(Warp &w, const In *in) { // a: generic address of its text
   std::string text;
-  for (uint64_t at = in->a ? first<uint64_t>(w, in->a) : 0; text.size() < 1000 && find(*w.grid, at, 1); ++at) {
+  for (uint64_t at = first<uint64_t>(w, in->a); text.size() < 1000 && find(*w.grid, at, 1); ++at) {
     const char letter = *reinterpret_cast<const char *>(at);
     if (!letter) break;
     text += letter;
   }
-  w.grid->fail(trapped, w, in, in->a ? "the assertion " + text + " failed" : "", w.mask);
+  w.grid->fail(trapped, w, in, "the assertion " + text + " failed", w.mask);
 }
 
 void sleep(Warp &w, const In *in) {
@@ -129,7 +131,7 @@ void add_control(Ops &ops) {
   put(ops, "bra", jump<false>, jump<true>);
   put(ops, "bra.if", branch<false, false>, branch<false, true>);
   put(ops, "bra.unless", branch<true, false>, branch<true, true>);
-  put(ops, "exit", end), put(ops, "trap", trap);
+  put(ops, "exit", end), put(ops, "trap", trap), put(ops, "trap.assert", failed_assertion);
   put(ops, "nanosleep", sleep), put(ops, "nop", nothing), put(ops, "clock", clock);
 }
 
